@@ -7,11 +7,13 @@ import numpy as np
 import pytest
 
 import episafe as es
+import episafe.core.policy
 import oracles
 from episafe.certify.replays import ListedReplays, replays_of
-from episafe.core.types import ENDED
+from episafe.core.types import ENDED, is_outside
 from episafe.envs.inventory import Inventory
 from episafe.problems.rules import listed
+from episafe.simulation.worlds import make_streams, world_of
 
 
 def lost(h, state, action, w):
@@ -205,71 +207,100 @@ class ShopEnv(gymnasium.Env):
         return (ENDED if self.ends and w[0] > 4 else following), reward, utility
 
 
-class TestEnvironment:
-    """The same limit on a live environment."""
+def environment(ends=False, random_start=None, **given):
+    """Return the shop as a problem, whose limit is replaced."""
+    return es.from_gymnasium(
+        ShopEnv(ends), horizon=14, threshold=5.0, slack=0.1, move=ShopEnv(ends).move, features=es.features.OneHot(),
+        incumbent=lambda h, state: Inventory(2.0).incumbent(h, state), random_start=random_start, **given,
+    )  # fmt: skip
 
-    def wrapped(self, at_most=4, ends=False, **given):
-        return es.chance(ShopEnv(ends), cost=lost, total_cost_at_most=at_most, probability=0.9, **given)
 
-    def problem(self, env):
-        return es.from_gymnasium(
-            env, horizon=14, cost_limit=env.cost_limit, episode_cost_max=env.episode_cost_max, slack=0.05,
-            incumbent=lambda h, state: Inventory(2.0).incumbent(h, state), features=es.features.OneHot(),
-            move=env.move,
-        )  # fmt: skip
+def sampled(**given):
+    """Return the shop as a problem given by functions."""
+    rules = Inventory(2.0)
+    draw = lambda h, past, rng: (int(rng.choice(7, p=rules.chances(h, rules.start)[0][1])),)  # noqa: E731
+    return es.SampledCMDP(
+        es.features.OneHot(tuple, 100), None, None, None, 14, 4, rules.start, 5.0, rules.incumbent, 0.1,
+        move=rules.move, chance=draw, **given,
+    )  # fmt: skip
 
-    def test_a_cost_of_one_is_reported_once_where_the_limit_breaks(self):
-        env, broken = self.wrapped(), 0
-        for seed in range(40):
-            (shelf, level), _ = env.reset(seed=seed)
-            total, costs = 0, []
-            for _ in range(14):
-                (state, level), _, _, _, info = env.step(0)
-                total, shelf = total + lost(0, shelf, 0, info["chance"]), state
-                costs.append(info["cost"])
-                assert level == min(total, 5) and "utility" not in info
-            assert sum(costs) == float(total > 4)
+
+PLAYED = {
+    "environment": environment,
+    "that ends early": lambda: environment(True),
+    "with a random start": lambda: environment(random_start=True),
+    "functions": sampled,
+    "functions with a random start": lambda: sampled(start=lambda rng: (int(rng.integers(4, 8)), 2)),
+}
+
+
+@pytest.mark.parametrize("make", PLAYED.values(), ids=PLAYED)
+class TestPlayed:
+    """The same limit on problems that are played: an environment, and functions."""
+
+    def episodes(self, problem, policy, number=30):
+        world = world_of(problem, make_streams(3))
+        return [problem.task.read(world.play(k, policy, None), encoded=True) for k in range(number)]
+
+    def test_utility_is_zero_once_where_the_limit_breaks(self, make):
+        problem, broken = es.chance(make(), cost=lost, total_cost_at_most=4, probability=0.9, slack=0.05), 0
+        first = int(problem.task.random_start)
+        lowest = es.core.policy.FunctionPolicy(lambda h, state: [1, 0, 0, 0], 4)
+        for episode in self.episodes(problem, lowest):
+            total, breaks = 0, []
+            for h in range(first, 14 + first):
+                if is_outside(state := episode.states[h]):
+                    break
+                assert state[1] == total
+                spent = lost(h, state[0], 0, episode.trace[1][h])
+                breaks.append(total <= 4 < total + spent)
+                total += spent
+            found = episode.utilities[first:, 0]
+            assert found.tolist() == [1.0 - one for one in breaks] + [1.0] * (14 - len(breaks))
             broken += total > 4
-        assert 0 < broken < 40
+        assert broken > 0 and problem.task.thresholds == pytest.approx([13.9]) and problem.task.least_totals == [13.0]
 
-    @pytest.mark.parametrize("at_most", [0, 4])
-    def test_its_move_is_what_it_does(self, at_most):
-        env, rng = self.wrapped(at_most), np.random.default_rng(0)
-        (state, level), _ = env.reset(seed=5)
-        for h in range(14):
-            before, action = (state, level), int(rng.integers(4))
-            (state, level), reward, _, _, info = env.step(action)
-            (following, after), promised, utility = env.move(h, before, action, info["chance"])
-            assert np.array_equal(following, state) and after == level
-            assert promised == reward and utility == 1 - info["cost"]
-
-    @pytest.mark.parametrize("ends", [False, True])
-    def test_episodes_are_what_move_makes_of_their_traces(self, ends):
-        problem = self.problem(self.wrapped(ends=ends))
-        replays, rng = replays_of(problem.task, "salt"), np.random.default_rng(0)
-        problem.seed(1)
-        for _ in range(10):
-            episode = problem.task.read(problem.play(problem.task.incumbent, rng), encoded=True)
+    def test_episodes_are_what_move_makes_of_their_traces(self, make):
+        problem = es.chance(make(), cost=lambda *given: 0.3 * lost(*given), total_cost_at_most=1.1, slack=0.01)
+        replays = replays_of(problem.task, "salt")
+        for episode in self.episodes(problem, problem.task.incumbent, 10):
             assert replays.fault_of(episode, replays.read(episode.trace)) == ""
 
-    def test_hindsight_learns_on_it(self):
-        problem = self.problem(self.wrapped())
+    def test_hindsight_learns_on_it_in_runs_and_sessions(self, make):
+        problem = es.chance(make(), cost=lost, total_cost_at_most=4, probability=0.9, slack=0.05)
         record = es.run(problem, es.SafeAgent(problem, es.certify.Hindsight()), 25)
         assert record.utility_totals.min() >= 13 and len(record.utility_totals) == 25
+        session, rules, rng = es.open(None, es.SafeAgent(problem)), Inventory(2.0), np.random.default_rng(0)
+        for _ in range(3):
+            state, total = rules.start, 0
+            with session.deploy() as d:
+                for h in range(14):
+                    action, before = d.act(state), state
+                    w = (min(int(rng.poisson(2.0)), 4),)
+                    state, reward, utility = rules.move(h, state, action, w)
+                    total += lost(h, before, action, w)
+                    d.record(reward, utility, w)
+            read = problem.task.read(d.episode(), encoded=True)
+            assert read.total_utility.tolist() == [14.0 - (total > 4)] and read.states[-1][1] == total
+        assert session.status()["reports"] == 3 and session.status()["invalid"] == ""
 
-    def test_other_signals_are_kept_by_name(self):
-        env = self.wrapped(name="lost sales", keep=True)
-        env.reset(seed=0)
-        info = env.step(3)[4]
-        assert info["utility"] == {"utility": 1.0} and info["cost"] == {"lost sales": 0.0}
-        assert env.cost_limit == pytest.approx({"lost sales": 0.1})
 
-    def test_invalid_costs_are_refused(self):
-        with pytest.raises(es.InvalidProblem, match="must be a function"):
-            es.chance(ShopEnv(), cost=np.ones(3), total_cost_at_most=1)
-        env = es.chance(ShopEnv(), cost=lambda h, s, a, w: -1.0, total_cost_at_most=1)
-        env.reset(seed=0)
-        with pytest.raises(es.InvalidProblem, match="0 or more"):
-            env.step(0)
-        with pytest.raises(es.InvalidProblem, match="no multiple"):
-            es.chance(ShopEnv(), total_cost_at_most=3).move(0, (np.array([1, 0]), 0), 0, (3,))
+def test_an_environment_has_the_units_of_its_limit_and_keeps_the_others():
+    both = es.chance(environment(), cost=lost, total_cost_at_most=4, probability=0.5, name="lost sales", keep=True)
+    assert [one.name for one in both.task.constraints] == ["utility", "lost sales"]
+    assert both.raw_totals([7.0, 13.0]) == [7.0, 1.0] and 0.2 < both.task.slacks[1] < 0.5
+    ranged = environment(utility_range=(0.0, 2.0))
+    limited = es.chance(ranged, total_cost_at_most=2, slack=0.01)
+    state, utility = (limited.task.initial_state[0], 0.5), np.array([0.25])
+    assert limited.task.carry.step(0, state, 0, None, utility)[0] == 0.5 + (1 - 2 * 0.25)
+    wide = es.chance(sampled(), cost=lost, total_cost_at_most=2.5, slack=0.01)
+    assert wide.task.features.size == 1200 and wide.task.key(((3, 2), 1.0)) == ((3, 2), 4)
+
+
+def test_invalid_costs_of_played_problems_are_refused():
+    with pytest.raises(es.InvalidProblem, match="must be a function"):
+        es.chance(environment(), cost=np.ones(3), total_cost_at_most=1)
+    with pytest.raises(es.InvalidProblem, match="0 or more"):
+        es.chance(environment(), cost=lambda h, s, a, w: -1.0, total_cost_at_most=1)
+    with pytest.raises(es.InvalidProblem, match="got ShopEnv"):
+        es.chance(ShopEnv(), total_cost_at_most=1)

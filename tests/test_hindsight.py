@@ -11,7 +11,7 @@ import episafe as es
 from episafe.certify.replays import ListedReplays, SampledReplays, read_trace
 from episafe.certify.traces import TraceProposer, empirical_model
 from episafe.core.agent import Candidate
-from episafe.core.task import Carry, Task
+from episafe.core.task import Task
 from episafe.envs.inventory import Inventory
 from episafe.kernels.replay import forecast_bound
 from episafe.kernels.wealth import BETS
@@ -369,22 +369,6 @@ def test_randomised_policies_are_drawn_from_the_private_salt():
     one, same, other = (SampledReplays(problem.task, salt).totals([half], trace, range(50)) for salt in "aab")
     assert np.array_equal(one, same) and not np.array_equal(one, other)
     assert len(np.unique(one[0, :, 0])) > 5  # drawn anew for each trace
-
-
-def test_replays_carry_running_totals():
-    problem = stock()
-    task = replace(problem.task, carry=Carry(0.0, lambda total, reward, utilities: total + float(utilities[0])))
-    seen = []
-
-    class Watching(es.Policy):
-        def probabilities(self, h, state):
-            seen.append(state)
-            return np.eye(4)[2]
-
-    found = SampledReplays(task, "x").totals([Watching()], [(2, 2, 2, 2, 2, 2)], [0])
-    totals = [total for _, total in seen]
-    assert totals == sorted(totals) and seen[0] == (3, 0.0)
-    assert found[0, 0, 1] == pytest.approx(totals[-1] + 1.0)
 
 
 # decisions, statement, sessions

@@ -11,6 +11,7 @@ import urllib.request
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
+from dataclasses import replace
 from pathlib import Path
 
 import httpx
@@ -139,8 +140,9 @@ def test_running_totals_a_random_start_an_early_end_and_an_override():
 
     limit = Constraint(None, 1.0, 0.5, "served")
     outside = {START: (0.0, (0.0,)), ENDED: (0.0, (0.0,))}
-    add = Carry(0.0, lambda total, reward, utility: total + float(utility[0]))
-    task = Task(5, 2, (limit,), careful, START, encode=tuple, carry=add, outside=outside, features=OneHot(size=9))
+    inner = Task(5, 2, (limit,), careful, START, encode=tuple, outside=outside, features=OneHot(size=9))
+    add = Carry(inner, lambda h, state, action, w, utility: (state[1] + float(utility[0]), utility))
+    task = replace(inner, carry=add, encode=lambda given: (tuple(given[0]), given[1]))
     client = Client(es.open(None, es.Fixed(task, careful)))
     client.post("/deployments", {"episode_id": "x"})
     first = {"observation": [0, 1], "action": 0, "reward": 0.2, "utility": 0.5}

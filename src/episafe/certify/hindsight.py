@@ -243,9 +243,9 @@ class Hindsight(Certifier):
         if episode.trace is not None and not self.refuted and task.move is not None:
             trace = self.replays.read(episode.trace)
             if episode.states is not None:
-                if not same_state(episode.states[0], self.replays.start):
+                if not same_state(episode.states[0], task.initial_state):
                     raise InvalidEpisode(
-                        f"states[0] is {episode.states[0]!r}, and replays start at {self.replays.start!r}: reset the "
+                        f"states[0] is {episode.states[0]!r}, and replays start at {task.initial_state!r}: reset the "
                         "system there, or state a random start"
                     )
                 fault = self.replays.fault_of(episode, trace)

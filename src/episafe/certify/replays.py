@@ -17,7 +17,7 @@ from episafe.core.checks import TOLERANCE
 from episafe.core.errors import InvalidEpisode, InvalidProblem
 from episafe.core.policy import Policy, draw_index
 from episafe.core.task import Task
-from episafe.core.types import ENDED, Array, Episode, IntArray, State, index_of
+from episafe.core.types import ENDED, Array, Episode, IntArray, index_of
 from episafe.kernels.replay import MoveTables, follows, replay
 from episafe.problems.moves import NOWHERE, ListedMove, chance_key
 
@@ -71,7 +71,8 @@ class Replays(ABC):
     """
 
     def __init__(self, task: Task, salt: str) -> None:
-        self.task, self.salt = task, salt
+        assert task.move is not None
+        self.task, self.move, self.salt = task, task.move, salt
 
     def __deepcopy__(self, memo: object) -> "Replays":
         """Return the object itself: it has no state but what `move` was asked."""
@@ -89,22 +90,6 @@ class Replays(ABC):
         column is the probability of that. `keys`: one for each trace, from which, with the salt, randomness is drawn.
         """
 
-    def moved(self, h: int, state: State, action: int, w: object) -> tuple[State, float, Array]:
-        """Return next state, reward and utilities (m,) by `move`; the carried total is part of the state."""
-        task = self.task
-        assert task.move is not None
-        if task.carry is None:
-            return task.move(h, state, action, w)
-        assert isinstance(state, tuple)  # (state, carried total)
-        following, reward, utilities = task.move(h, state[0], action, w)
-        return (following, task.carry.update(state[1], reward, utilities)), reward, utilities
-
-    @property
-    def start(self) -> State:
-        """Return the first state."""
-        task = self.task
-        return task.initial_state if task.carry is None else (task.initial_state, task.carry.initial)
-
     def fault_of(self, episode: Episode, trace: Trace) -> str:
         """Return where an episode is not what `move` makes of its trace, which was read; "" if nowhere.
 
@@ -117,7 +102,7 @@ class Replays(ABC):
                 continue
             place = f"at step {h}, state {states[h]!r}, action {actions[h]}, chance {w!r}"
             try:
-                following, reward, utilities = self.moved(h, states[h], actions[h], w)
+                following, reward, utilities = self.move(h, states[h], actions[h], w)
             except InvalidProblem as error:
                 return f"{place}: {error}"
             except Exception as error:
@@ -151,11 +136,11 @@ class SampledReplays(Replays):
 
     def _replay(self, policy: Policy, trace: Trace, seed: int, total: Array) -> float:
         """Add what a policy has on a trace to `total`; return 1 if it cannot be replayed to its end, else 0."""
-        rng, state = np.random.default_rng(seed), self.start
+        rng, state = np.random.default_rng(seed), self.task.initial_state
         for h, w in enumerate(trace):
             try:
                 action = draw_index(policy.probabilities(h, state), rng)
-                state, reward, utilities = self.moved(h, state, action, w)
+                state, reward, utilities = self.move(h, state, action, w)
             except Exception:  # of a user's function: nothing more is known of this trace
                 return 1.0
             total[0] += reward
@@ -208,7 +193,7 @@ class ListedReplays(Replays):
         more = [np.zeros((*one.shape[:3], 1, *one.shape[4:]), one.dtype) for one in self.tables]
         for row, s, a in product(*map(range, self.tables.next_states.shape[:3])):
             try:
-                reached, reward, utilities = self.moved(row, s, a, w)
+                reached, reward, utilities = self.move(row, s, a, w)
                 following = index_of(reached)
                 possible = 0 <= following < len(more[0][0])
             except Exception:  # of a user's function: it counts at its worst
@@ -250,5 +235,4 @@ def _frozen(arrays: Iterable[NDArray[Any]]) -> MoveTables:
 
 def replays_of(task: Task, salt: str) -> Replays:
     """Return the replays of a task."""
-    listed = task.is_listed and task.carry is None
-    return ListedReplays(task, salt) if listed else SampledReplays(task, salt)
+    return ListedReplays(task, salt) if task.is_listed else SampledReplays(task, salt)

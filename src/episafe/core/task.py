@@ -93,10 +93,16 @@ Features = OneHot | TableFeatures | FunctionFeatures
 
 @dataclass(frozen=True)
 class Carry:
-    """A running total that is appended to the encoded state, so that policies see (state, total)."""
+    """A running total from 0 that is appended to the state: policies see (state, total); START and ENDED stay.
 
-    initial: float
-    update: Callable[[float, float, Array], float]  # (total, reward, utilities (m,)) -> the total after the step
+    Attributes:
+        inner: the task without the total.
+        step: (h, (state, total), action, chance, utilities of `inner`, None if it knows them) -> the total after the
+            step, and its utilities (m,).
+    """
+
+    inner: "Task"
+    step: Callable[[int, Any, int, Any, Array | None], tuple[float, Array]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,7 +123,7 @@ class Task:
         view: state -> observation, which functions of users are called with; None if the two are the same.
         move: how the system moves given chance, where chance is exogenous.
         support: (h, state) -> the values that chance can take there.
-        carry: a running total that deployments append to the encoded state.
+        carry: a running total that is part of every state; an observation is then (observation, total).
         outside: (reward, (u_1, …, u_m)) per step in START and ENDED, where the problem has them.
         norm_bound: B with ‖Σ_s' μ_h(s') g(s')‖ ≤ B max g for all g ≥ 0; √d by default, inf if P is not linear in φ.
         state_names, action_names, units: for people, in reports; units by "reward" and the names of the limits.

@@ -14,10 +14,19 @@ from episafe.core.checks import TOLERANCE, as_count, as_number, as_slack
 from episafe.core.errors import Infeasible, InvalidProblem
 from episafe.core.policy import Policy
 from episafe.core.task import Constraint, OneHot, Task
-from episafe.core.types import ENDED, START, Episode, Move, PerLimit, State, StateFunction, Support, View
+from episafe.core.types import ENDED, START, Array, Episode, Move, PerLimit, State, StateFunction, Support, View
 from episafe.gym.encode import Space, numbered_actions, observations_of
 from episafe.problems.features import as_features, chosen_features
-from episafe.problems.sampled import read_steps, shifted, task_move, try_functions
+from episafe.problems.sampled import (
+    PlayedCMDP,
+    Step,
+    carried,
+    inner_task,
+    read_steps,
+    shifted,
+    task_move,
+    try_functions,
+)
 
 LIMIT = {"utility": "threshold", "cost": "cost_limit"}
 WORST = {"utility": "least_total", "cost": "episode_cost_max"}
@@ -180,7 +189,7 @@ def from_gymnasium(
     return problem
 
 
-class GymCMDP:
+class GymCMDP(PlayedCMDP):
     """What `from_gymnasium` returns: a task, and an environment that plays its episodes one after the other.
 
     Attributes:
@@ -189,8 +198,6 @@ class GymCMDP:
         limits: the limits in the units of their signals.
         origin: environment, ranges, limits and features, as plain values; kept with every record.
     """
-
-    task: Task
 
     def __init__(
         self,
@@ -201,7 +208,8 @@ class GymCMDP:
         cost: CostFunction | None,
         random_start: bool | None,
     ) -> None:
-        self.env, self.limits, self._H, self._cost = env, limits, horizon, cost
+        self.env, self._H, self._cost = env, horizon, cost
+        self.limits = self._reports = limits
         self._observations = observations_of(env.observation_space)
         self._num_actions, self._action = numbered_actions(env.action_space)
         self._reward_range, self._named = reward_range, bool(limits[0].name)
@@ -220,7 +228,7 @@ class GymCMDP:
         self.random_start = varies if random_start is None else bool(random_start)
         self.origin["random_start"] = int(self.random_start)
         self.seed(secrets.randbelow(2**31))  # fresh randomness: seeds 0, 1, … would be the same in every process
-        self._h, self._state = horizon, self._first
+        self._h, self._state, self._total = horizon, self._first, 0.0
 
     def _described(self, features: Any, reward: Any, utility: Any, move: Any, support: Any, **told: Any) -> Task:
         """Return the task; raise if a function of the user fails at the start."""
@@ -273,17 +281,27 @@ class GymCMDP:
 
     def reset(self) -> State:
         """Begin an episode: return its first state, START if the start is random."""
-        state, self._seed, self._h = self._reset_env(self._seed), None, -int(self.random_start)
+        state, self._seed, self._h, self._total = self._reset_env(self._seed), None, -int(self.random_start), 0.0
         if not self.random_start and not _same(state, self._first):
             raise InvalidProblem(
                 f"an episode starts at {state!r}, the first at {self._first!r}: give random_start=True"
             )
         self._state = state
-        return START if self.random_start else state
+        return self.task.initial_state if self.random_start or self.task.carry is not None else state
 
-    def step(self, action: int) -> tuple[State, float, tuple[float, ...], object]:
+    def step(self, action: int) -> Step:
         """Return the next state, reward and utilities (m,) in [0, 1], and what chance brought, None if unknown."""
-        h, before, task = self._h, self._state, self.task
+        if self.task.carry is None:
+            return self._stepped(action, self.task)
+        at, before = self._h + self.random_start, self._state
+        state: Any = START if self._h < 0 else before if before is ENDED else (before, self._total)
+        made = carried(self.task, at, state, action, self._stepped(action, self.task.carry.inner))
+        self._total = 0.0 if made[0] is ENDED else made[0][1]
+        return made
+
+    def _stepped(self, action: int, task: Task) -> Step:
+        """Return a step as `task`, which has no running total, sees it."""
+        h, before = self._h, self._state
         if h >= self._H:
             raise InvalidProblem(f"the episode of {self._H} steps is over: call reset()")
         self._h = h + 1
@@ -305,7 +323,8 @@ class GymCMDP:
         else:
             utilities = self._utilities(action, third, info, observation)
         self._observation = observation
-        return state, reward, utilities, None if task.move is None else deepcopy(info.get("chance"))
+        w = info.get("chance")
+        return state, reward, utilities, None if w is None else deepcopy(w)
 
     def play(self, policy: Policy, rng: np.random.Generator, component: int | None = None) -> Episode:
         """Play one episode, in canonical form; actions are drawn with `rng`."""
@@ -337,7 +356,7 @@ class GymCMDP:
         rng, state, first = np.random.default_rng(seed), self._reset_env(seed), int(self.random_start)
         try:
             for h in range(2 * self._H + 20):
-                action = self.task.incumbent.act(min(h, self._H - 1) + first, state, rng)
+                action = inner_task(self.task).incumbent.act(min(h, self._H - 1) + first, state, rng)
                 observation, _, _, terminated, truncated, _ = self._step_env(action)
                 if terminated or truncated:
                     return h + 1
@@ -349,6 +368,20 @@ class GymCMDP:
     def raw_totals(self, totals: ArrayLike) -> list[float]:
         """Return total utilities (m,) of the task in the units of the limits."""
         return [one.raw(float(total), self._H) for one, total in zip(self.limits, np.atleast_1d(totals), strict=True)]
+
+    def cost_of(self, utilities: Array) -> float:
+        """Return the cost that utilities (1,) of a step stand for, in the units of its limit; 1 − a raw utility."""
+        raw = self._reports[0].raw(float(utilities[0]), 1)
+        return raw if self._reports[0].signal == "cost" else 1 - raw
+
+    def with_total(self, task: Task, origin: Mapping[str, str | int | float]) -> "GymCMDP":
+        """Return the same problem with a running total; the limit on it is an expected cost of H − b at most."""
+        made, last = super().with_total(task, origin), task.constraints[-1]
+        own = Limit(last.name, "cost", self._H - last.threshold, last.slack, 0.0, 1.0, self._H - last.least_total)
+        made.limits = (*self.limits[: task.num_constraints - 1], own)
+        if last.slack is None:
+            made._measure()
+        return made
 
     def _reset_env(self, seed: int | None) -> State:
         returned = self.env.reset(seed=seed)
@@ -379,11 +412,11 @@ class GymCMDP:
 
     def _utilities(self, action: int, third: object, info: Info, observation: object) -> tuple[float, ...]:
         """Return the utilities in [0, 1] that the environment reports."""
-        one = self.limits[0]
+        one = self._reports[0]
         if self._cost is not None:
             return (one.unit(self._cost(self._observation, action, observation, info)),)
         if self._named:
-            return tuple([limit.unit(self._reported(limit, info)) for limit in self.limits])
+            return tuple([limit.unit(self._reported(limit, info)) for limit in self._reports])
         return (one.unit(third if third is not None and one.signal == "cost" else self._reported(one, info)),)
 
     def _reported(self, one: Limit, info: Info) -> object:

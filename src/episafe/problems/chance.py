@@ -1,14 +1,15 @@
 """Limits on bad episodes: ℙ(total cost of an episode ≤ C) ≥ p, by a running total in the state.
 
 The probability of an event is the expectation of its indicator, so that every certificate of an expected utility is one
-of a probability: the utility of an episode is 1 if its total cost is at most C, else 0. State (s, l) of a listed
-problem has number s·L + l, where l counts the total so far in units; the last of the L levels stands for all totals
-above C.
+of a probability. A listed problem becomes another one: state (s, l) has number s·L + l, where l counts the total so far
+in units, and the last of the L levels stands for all totals above C. Other problems get a `Carry`: their states are
+(state, total), and totals are exact.
 """
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable
+from dataclasses import replace
 from fractions import Fraction
-from math import lcm
 from typing import Any, TypeVar
 
 import numpy as np
@@ -16,18 +17,22 @@ from numpy.typing import NDArray
 
 from episafe.core.checks import TOLERANCE, as_array, as_number, as_probability
 from episafe.core.errors import InvalidProblem
-from episafe.core.task import Constraint, TableFeatures
-from episafe.core.types import Array, IntArray
+from episafe.core.policy import FunctionPolicy
+from episafe.core.task import Carry, Constraint, FunctionFeatures, OneHot, TableFeatures, Task
+from episafe.core.types import ENDED, START, Array, IntArray, is_outside
 from episafe.problems import exact
 from episafe.problems.linear import LinearCMDP, Tables
 from episafe.problems.moves import NOWHERE, ListedMove
-from episafe.problems.rules import MAX_LISTED, Rules, tables
+from episafe.problems.rules import MAX_LISTED, Rules, listed
+from episafe.problems.sampled import PlayedCMDP, carried
 
 Number = TypeVar("Number", bound=np.generic)
 MAX_DENOMINATOR = 1000  # costs that are multiples of 1/n for some n up to this are counted exactly
 FEWEST_UNITS = 8  # of the limit, below which rounding is too coarse
 ROUNDING = 1e-9  # of a unit: costs that are a multiple up to rounding are taken for it
-REMEDY = "give costs in coarser steps, or play the problem as an environment, es.chance(env, …)"
+LEVELS = 10  # of the total, in features, unless the limit is a small whole number
+MOST_WHOLE = 50  # a whole limit up to this is counted in ones
+REMEDY = "give costs in coarser steps, or play the problem: es.chance(es.SampledCMDP(…), …)"
 
 
 def chance(
@@ -42,25 +47,29 @@ def chance(
 ) -> Any:
     """Return the problem with a limit on bad episodes: with this probability, the total cost is at most so much.
 
-    The running total becomes part of the state. The utility is 1 at the end of an episode whose total keeps the limit
-    and 0 otherwise, so that the expected utility of a policy is the probability, and the threshold is `probability`.
-    An exogenous problem stays exogenous.
+    The running total becomes part of the state. An exogenous problem stays exogenous.
 
-    Totals are exact if costs are multiples of 1/n, n up to 1000, and the states stay few enough. Otherwise costs are
-    rounded up, so that the limit is kept in any case; `origin` says by how much a total may be overstated.
+    Of a listed problem the utility is 1 at the end of an episode whose total keeps the limit and 0 otherwise, so that
+    the threshold is `probability`. Totals are exact if costs are multiples of 1/n, n up to 1000, and the states stay
+    few enough. Otherwise costs are rounded up, so that the limit is kept in any case; `origin` says by how much a total
+    may be overstated.
+
+    Of other problems the utility is 0 at the step that breaks the limit and 1 at all others, so that the threshold is
+    H − 1 + probability. Policies see (observation, total), and totals are exact. Steps after an early end cost nothing.
+    A live system reports the same signals as without the limit.
 
     Args:
-        problem: an `es.LinearCMDP`, `Rules` (which are listed), or a Gymnasium environment. Of the last a wrapper is
-            returned that reports `info["cost"]` 1 at the step that breaks the limit: give `es.from_gymnasium` its
-            `cost_limit`, 1 − probability, and its `episode_cost_max`, 1.
+        problem: an `es.LinearCMDP`, `Rules` (which are listed), an `es.SampledCMDP`, or what `es.from_gymnasium`
+            returns.
         cost: (H, S, A), or (h, state, action, w) -> cost ≥ 0; states are given by their names if they have names, and
-            w is what chance brought, None if the problem is not exogenous. By default 1 − utility. For an environment
-            w is info["chance"], and the default is info["cost"], or 1 − info["utility"].
+            w is what chance brought, None if that is unknown. By default 1 − utility, or the cost that a Gymnasium
+            environment reports.
         total_cost_at_most: C.
         probability: p, with which an episode has to keep it.
         name: the name of the limit.
         keep: True to add the limit to those of the problem; by default it replaces them.
-        slack: by how much the incumbent's probability exceeds p; None for the exact difference of a listed problem.
+        slack: by how much the incumbent's probability exceeds p. None: the exact difference of a listed problem; of
+            an environment, measured (`es.measure_slack`); of an `es.SampledCMDP`, unknown.
 
     Example:
         >>> import episafe as es
@@ -70,70 +79,139 @@ def chance(
         >>> few_lost.task.num_states, few_lost.task.thresholds.tolist()
         (330, [0.9])
     """
-    at_most, probability = (
-        as_number("total_cost_at_most", total_cost_at_most),
-        as_probability("probability", probability),
-    )
+    at_most, p = as_number("total_cost_at_most", total_cost_at_most), as_probability("probability", probability)
     if at_most < 0:
         raise InvalidProblem(f"total_cost_at_most must be 0 or more, got {at_most:g}: costs are not negative")
     if not isinstance(name, str) or not name:
         raise InvalidProblem(f"name must be a text that people read, got {name!r}")
-    kept: Sequence[Constraint] = ()
-    if isinstance(problem, LinearCMDP):
-        kept, given, origin = problem.task.constraints if keep else (), _tables_of(problem), dict(problem.origin)
-    elif isinstance(problem, Rules):
+    origin: dict[str, str | int | float] = {"chance": f"{name}: total cost at most {at_most:g} with probability {p:g}"}
+    if isinstance(problem, PlayedCMDP):
+        told = _played(problem, cost, at_most, Constraint(None, problem.num_steps - 1 + p, slack, name), keep)
+        return problem.with_total(told, problem.origin | origin)
+    if isinstance(problem, Rules):
         if keep:
             raise InvalidProblem(
                 "rules have no limits to keep: list them first, es.chance(listed(rules, …), keep=True)"
             )
-        given, origin = {"move": None, "law": None, **tables(problem)}, {}
-    else:
-        try:
-            from episafe.gym.chance import ChanceWrapper  # needs Gymnasium
-        except ImportError as error:
-            raise ImportError("chance limits of environments need Gymnasium: pip install gymnasium") from error
-        return ChanceWrapper(problem, cost, at_most, probability, name, keep)
-    utilities = given.pop("utility")
-    given["utilities"] = list(utilities) if np.ndim(utilities) == 4 else [utilities]
-    costs, most, overstated = _in_units(_costs(given, cost), at_most)
-    origin |= {"chance": f"{name}: total cost at most {at_most:g} with probability {probability:g}"}
-    origin |= {"total_overstated_by": overstated} if overstated else {}
-    origin |= {"S": (most + 2) * len(given["P"][0])} if "S" in origin else {}
+        problem = listed(problem, [-1.0 for _ in problem.names] or -1.0)  # any limit: it is replaced
+    if not isinstance(problem, LinearCMDP):
+        raise InvalidProblem(
+            "chance takes an es.LinearCMDP, Rules, an es.SampledCMDP or what es.from_gymnasium returns, got "
+            f"{type(problem).__name__}: make one of these first"
+        )
+    kept = problem.task.constraints if keep else ()
+    costs, most, overstated = _in_units(_costs(problem, cost), at_most)
+    after = np.minimum(np.arange(most + 2)[:, None, None] + costs[:, :, None], most + 1)  # (H, S, L, A, W)
+    utility = np.zeros(after.shape)
+    utility[-1] = after[-1] <= most
+    origin = problem.origin | origin | ({"total_overstated_by": overstated} if overstated else {})
     return LinearCMDP(
-        **_product(given, costs, most, bool(kept)),
-        threshold=[*(one.threshold for one in kept), probability],
+        **_product(problem, after, utility, keep),
+        threshold=[*(one.threshold for one in kept), p],
         slack=[*(one.slack for one in kept), slack],
         least_total=[*(one.least_total for one in kept), 0.0],
         names=[*(one.name for one in kept), name],
-        origin=origin,
+        origin=origin | ({"S": after.shape[1] * after.shape[2]} if "S" in origin else {}),
     )
 
 
-def _tables_of(problem: LinearCMDP) -> Tables:
-    task, law = problem.task, problem.chance_law
-    features = task.features
-    return {
-        "P": problem.P, "reward": problem._reward, "utility": list(problem._utilities),
-        "phi": features.phi if isinstance(features, TableFeatures) else None, "initial_state": task.initial_state,
-        "safe_policy": task.incumbent.table(), "state_names": task.state_names, "action_names": task.action_names,
-        "units": task.units, "time_homogeneous": task.time_homogeneous, "move": task.move,
-        "law": None if law is None else law.law,
-    }  # fmt: skip
+def _played(problem: PlayedCMDP, cost: object, at_most: float, limit: Constraint, keep: bool) -> Task:
+    """Return the task of a played problem with the limit: 0 at the step that breaks it."""
+    if not (cost is None or callable(cost)):
+        raise InvalidProblem(f"cost of a played problem must be a function (h, state, action, w), got {cost!r}")
+    inner, most = problem.task, at_most * (1 + ROUNDING)
+    if cost is None and inner.num_constraints > 1:
+        raise InvalidProblem(f"the problem has {inner.num_constraints} utilities: say which cost is meant, cost=…")
+    first, view, num_kept = int(inner.random_start), inner.view, inner.num_constraints if keep else 0
+
+    def step(h: int, state: Any, action: int, w: object, utilities: Array | None) -> tuple[float, Array]:
+        (before, total), told = state, utilities
+        told = inner.utility_at(h, before)[:, action] if told is None else told
+        shown = before if view is None else view(before)
+        spent = cost(h - first, shown, action, w) if callable(cost) else problem.cost_of(told)
+        if not as_number(f"cost at step {h}", spent) >= 0:
+            raise InvalidProblem(f"the cost at step {h} is {spent:g}: give costs of 0 or more")
+        after = total + spent
+        return after, np.append(told[:num_kept], float(not total <= most < after))
+
+    units = int(at_most) if at_most == int(at_most) and 1 <= at_most <= MOST_WHOLE else LEVELS
+
+    def level(total: float) -> int:
+        share = total / at_most if at_most else float(total > 0) * 2
+        return units + 1 if total > most else math.ceil(share * units - ROUNDING * units)
+
+    limit = replace(limit, least_total=problem.num_steps - 1.0)
+    return with_total(inner, step, (level, units + 2), (*inner.constraints[:num_kept], limit), {START: 0.0, ENDED: 1.0})
 
 
-def _costs(given: Tables, cost: object) -> Array:
+def with_total(
+    inner: Task,
+    step: Callable[[int, Any, int, Any, Array | None], tuple[float, Array]],
+    levels: tuple[Callable[[float], int], int],
+    limits: tuple[Constraint, ...],
+    outside: dict[tuple[str], float],
+) -> Task:
+    """Return the task whose states are (state, total), see `Carry`.
+
+    Args:
+        inner: the task without the total; its states are not listed.
+        step: as of a `Carry`.
+        levels: total -> its level, which features tell apart, and how many levels there are.
+        limits: the limits; the last one is on the total. Their utilities are observed.
+        outside: the utility of the last limit in START and ENDED.
+    """
+    encode, view, move, support, (level, num_levels) = inner.encode, inner.view, inner.move, inner.support, levels
+    assert encode is not None
+    nothing = 0.0, (0.0,) * inner.num_constraints
+    known = {state: inner.outside.get(state, nothing) for state in (START, ENDED)}
+    signals = {state: (r, (*u[: len(limits) - 1], outside[state])) for state, (r, u) in known.items()}
+    features, eye = inner.features, np.eye(num_levels)
+    if isinstance(features, OneHot):
+        size = features.size and features.size * num_levels
+        paired: OneHot | FunctionFeatures = OneHot(lambda state: (inner.key(state[0]), level(state[1])), size)
+    else:
+        paired = FunctionFeatures(
+            lambda state: np.kron(inner.phi(state[0]), eye[level(state[1])]), features.dim * num_levels
+        )
+
+    def moved(h: int, state: Any, action: int, w: Any) -> tuple[Any, float, Array]:
+        assert move is not None
+        before, chance = (state, w[0] if state == START else w) if is_outside(state) else (state[0], w)
+        following, reward, utilities, _ = carried(task, h, state, action, (*move(h, before, action, chance), w))
+        return following, reward, utilities
+
+    task = replace(
+        inner,
+        constraints=tuple(replace(one, utility=None) for one in limits),
+        incumbent=FunctionPolicy(
+            lambda h, state: inner.incumbent.probabilities(h, state[0]), inner.num_actions or 0, 0, inner.incumbent.name
+        ),
+        initial_state=START if inner.random_start else (inner.initial_state, 0.0),
+        reward=None if inner.reward is None else (lambda h, state: inner.reward_at(h, state[0])),
+        features=paired,
+        encode=lambda observation: (encode(observation[0]), float(observation[1])),
+        view=None if view is None else (lambda state: (view(state[0]), state[1])),
+        move=None if move is None else moved,
+        support=None if support is None else (lambda h, state: support(h, state[0])),
+        carry=Carry(inner, step),
+        outside=signals,
+        norm_bound=None,
+    )
+    return task
+
+
+def _costs(problem: LinearCMDP, cost: object) -> Array:
     """Return costs (H, S, A, W) from an array (H, S, A), a function, or None for 1 − utility; W = 1 without chance."""
-    move, shape = given["move"], given["reward"].shape
+    move, shape, names = _move_of(problem), problem.P.shape[:3], problem.task.state_names or range(problem.P.shape[1])
     possible = np.ones((*shape, 1), dtype=bool) if move is None else _every_step(move.next_states, shape[0]) != NOWHERE
     if cost is None:
-        if len(given["utilities"]) > 1:
+        if problem.task.num_constraints > 1:
             raise InvalidProblem(
-                f"the problem has {len(given['utilities'])} utilities: say which cost is meant, cost=…"
+                f"the problem has {problem.task.num_constraints} utilities: say which cost is meant, cost=…"
             )
-        utility = given["utilities"][0][..., None] if move is None else move.utilities[..., 0]
+        utility = problem._utilities[0][..., None] if move is None else move.utilities[..., 0]
         costs = 1 - _every_step(utility, shape[0])
     elif callable(cost):
-        names = given["state_names"] or range(shape[1])
         values, costs = (None,) if move is None else move.values, np.zeros(possible.shape)
         for h, s, a, i in np.argwhere(possible).tolist():
             costs[h, s, a, i] = cost(h, names[s], a, values[i])
@@ -181,54 +259,60 @@ def _common_unit(costs: Array, at_most: float) -> float | None:
     n, most_off = 1, ROUNDING * min(1.0, float(costs.max()), at_most or 1.0)
     for cost in np.unique(costs).tolist():
         fraction = Fraction(cost).limit_denominator(MAX_DENOMINATOR)
-        n = lcm(n, fraction.denominator)
+        n = math.lcm(n, fraction.denominator)
         if abs(float(fraction) - cost) > most_off or n > MAX_DENOMINATOR:
             return None
     return 1 / n
 
 
-def _product(given: Tables, costs: IntArray, most: int, keep: bool) -> Tables:
-    """Return the arguments of the problem whose states are (s, l); the last utility is 1 at the end of a kept episode.
+def _move_of(problem: LinearCMDP) -> ListedMove | None:
+    """Return how a listed problem moves, if the law of chance is known; a product needs both."""
+    return None if problem.chance_law is None else problem.chance_law.move
 
-    `keep`: whether the utilities of the problem come before it.
+
+def _product(problem: LinearCMDP, after: IntArray, utility: Array, keep: bool) -> Tables:
+    """Return the arguments of the problem whose states are (s, l).
+
+    Args:
+        problem: the problem without the total.
+        after: the level after each step, (H, S, L, A, W), with W = 1 without chance.
+        utility: the utility of the limit on the total in each step, of the same shape.
+        keep: whether the utilities of the problem come before it.
     """
-    reward, move, L = given["reward"], given["move"], most + 2
-    after = np.minimum(np.arange(L)[:, None, None] + costs[:, :, None], most + 1)  # (H, S, L, A, W)
-    H, S, _, A, W = after.shape
-    kept = np.zeros(after.shape)
-    kept[-1] = after[-1] <= most
-    utilities = given["utilities"] if keep else []
+    task, law, (H, S, L, A, W) = problem.task, problem.chance_law, after.shape
     wide: Callable[[Array], Array] = lambda array: np.repeat(array, L, axis=1)  # noqa: E731
-    made = {name: given[name] for name in ("action_names", "units")} | {
-        "reward": wide(reward),
-        "safe_policy": wide(np.asarray(given["safe_policy"])),
-        "initial_state": given["initial_state"] * L,
-        "state_names": [(name, level) for name in given["state_names"] or range(S) for level in range(L)],
-        "time_homogeneous": bool(given["time_homogeneous"] and (costs == costs[0]).all()),
+    made: Tables = {
+        "reward": wide(problem._reward),
+        "safe_policy": wide(task.incumbent.table()),
+        "initial_state": task.initial_state * L,
+        "state_names": [(name, level) for name in task.state_names or range(S) for level in range(L)],
+        "action_names": task.action_names,
+        "units": task.units,
+        "time_homogeneous": bool(task.time_homogeneous and (after == after[0]).all()),
     }
-    if move is None:
+    if law is None:
         P = np.zeros((H, S, L, A, S, L))
         h, s, level, a = np.indices(after.shape[:4])
-        P[h, s, level, a, :, after[..., 0]] = given["P"][h, s, a]
-        made |= {"P": P.reshape(H, S * L, A, S * L)}
-        made |= {"utility": [*map(wide, utilities), kept.reshape(H, S * L, A)]}
+        P[h, s, level, a, :, after[..., 0]] = problem.P[h, s, a]
+        utilities = map(wide, problem._utilities if keep else ())
+        made |= {"P": P.reshape(H, S * L, A, S * L), "utility": [*utilities, utility.reshape(H, S * L, A)]}
     else:
-        comes = _every_step(move.next_states, H)[:, :, None]
+        comes = _every_step(law.move.next_states, H)[:, :, None]
         next_states = np.where(comes == NOWHERE, NOWHERE, comes * L + after).reshape(H, S * L, A, W)
-        indicator = np.where(comes == NOWHERE, 0.0, kept).reshape(H, S * L, A, W, 1)
-        told = [wide(_every_step(move.utilities, H))] if keep else []
-        rewards, law = wide(_every_step(move.rewards, H)), wide(_every_step(given["law"], H))
-        moved = ListedMove(move.values, next_states, rewards, np.concatenate([*told, indicator], axis=-1))
-        P, _, means = moved.means(law)
+        indicator = np.where(comes == NOWHERE, 0.0, utility).reshape(H, S * L, A, W, 1)
+        told = [wide(_every_step(law.move.utilities, H))] if keep else []
+        rewards, wide_law = wide(_every_step(law.move.rewards, H)), wide(_every_step(law.law, H))
+        move = ListedMove(law.move.values, next_states, rewards, np.concatenate([*told, indicator], axis=-1))
+        P, _, means = move.means(wide_law)
         made |= {"P": P / P.sum(axis=3, keepdims=True), "utility": list(np.minimum(means, 1.0))}
-        made |= {"move": moved, "law": law}
-    return made | {"phi": _features(given["phi"], L, made["P"])}
+        made |= {"move": move, "law": wide_law}
+    return made | {"phi": _features(task, L, made["P"])}
 
 
-def _features(phi: Array | None, levels: int, P: Array) -> Array | None:
+def _features(task: Task, levels: int, P: Array) -> Array | None:
     """Return φ(s, a) ⊗ e_l if P is linear in it; else None, for one-hot features of the pairs."""
-    if phi is None or phi.shape[2] * levels > MAX_LISTED:
+    if not isinstance(task.features, TableFeatures) or task.dim * levels > MAX_LISTED:
         return None
-    S, A, d = phi.shape
-    wide = np.einsum("sad,lk->sladk", phi, np.eye(levels)).reshape(S * levels, A, d * levels)
+    S, A, d = task.features.phi.shape
+    wide = np.einsum("sad,lk->sladk", task.features.phi, np.eye(levels)).reshape(S * levels, A, d * levels)
     return wide if exact.linear_measures(P, wide)[1] <= TOLERANCE else None

@@ -1,8 +1,9 @@
 """Problems given by functions: states can be anything, and nothing of the size of the state space is stored."""
 
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from dataclasses import replace
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -21,13 +22,37 @@ from episafe.core.types import (
     StateFunction,
     Support,
     View,
+    is_outside,
 )
 from episafe.problems.features import as_features
 
+Step = tuple[Any, float, Any, object]  # next state, reward, utilities (m,), and what chance brought
 Outside = Mapping[tuple[str], tuple[float, tuple[float, ...]]]
 
 
-class SampledCMDP:
+class PlayedCMDP:
+    """A problem whose episodes are played and whose kernel is unknown."""
+
+    task: Task
+    origin: dict[str, str | int | float]
+
+    @property
+    def num_steps(self) -> int:
+        """Return H without the dummy first step of a random start."""
+        return (self.task.horizon or 0) - int(self.task.random_start)
+
+    def cost_of(self, utilities: Array) -> float:
+        """Return the cost that utilities (1,) of a step stand for, in the units of its limit."""
+        return 1 - float(utilities[0])
+
+    def with_total(self, task: Task, origin: Mapping[str, str | int | float]) -> Self:
+        """Return the same problem with a running total in its states; the last limit of the task is on it."""
+        made = copy(self)
+        made.task, made.origin = task, dict(origin)
+        return made
+
+
+class SampledCMDP(PlayedCMDP):
     """A constrained MDP given by functions; transitions can be drawn, and their probabilities are unknown.
 
     Args:
@@ -125,32 +150,55 @@ class SampledCMDP:
         self._past = ()
         return self.task.initial_state
 
-    def step(self, h: int, state: State, action: int, rng: np.random.Generator) -> tuple[State, float, Array, object]:
+    def step(self, h: int, state: Any, action: int, rng: np.random.Generator) -> Step:
         """Draw a step: the next state, the reward, the utilities (m,), and what chance brought, None if unknown."""
-        task, first = self.task, int(self._start is not None)
+        task, first = inner_task(self.task), int(self._start is not None)
+        before = state if task is self.task or is_outside(state) else state[0]
+        assert task.encode is not None
         if h < first:
-            assert self._start is not None and task.encode is not None
+            assert self._start is not None
             begun = task.encode(self._start(rng))
-            return begun, 0.0, np.zeros(task.num_constraints), begun
-        if self._chance is not None:
+            made: Step = begun, 0.0, np.zeros(task.num_constraints), begun
+        elif self._chance is not None:
             assert task.move is not None
             w = self._chance(h - first, self._past, rng)
             self._past = (*self._past, w)
-            following, reward, utility = task.move(h, state, action, w)
-            return following, reward, utility, w
-        assert self._sample is not None and task.encode is not None
-        signals = float(task.reward_at(h, state)[action]), task.utility_at(h, state)[:, action]
-        return task.encode(self._sample(h - first, state, action, rng)), *signals, None
+            made = *task.move(h, before, action, w), w
+        else:
+            assert self._sample is not None
+            signals = float(task.reward_at(h, before)[action]), task.utility_at(h, before)[:, action]
+            made = task.encode(self._sample(h - first, before, action, rng)), *signals, None
+        return carried(self.task, h, state, action, made)
 
     def draw_trace(self, rng: np.random.Generator) -> tuple[State, tuple[object, ...]]:
         """Draw what chance does in one episode: (s_1, (w_1, …, w_H)), where w_1 is the start if that is random."""
         if self._chance is None:
             raise InvalidProblem("the problem has no law of chance, so it has no traces: give move and chance")
-        begun = () if self._start is None else (self._start(rng),)
+        begun: tuple[object, ...] = () if self._start is None else (self._start(rng),)
+        if begun and self.task.carry is not None:
+            begun = ((begun[0], 0.0),)
         past: tuple[object, ...] = ()
         for h in range((self.task.horizon or 0) - len(begun)):
             past = (*past, self._chance(h, past, rng))
         return self.task.initial_state, (*begun, *past)
+
+
+def inner_task(task: Task) -> Task:
+    """Return the task without its running total."""
+    return task if task.carry is None else task.carry.inner
+
+
+def carried(task: Task, h: int, state: Any, action: int, made: Step) -> Step:
+    """Return a step of the system as one of the task: with its running total, if it has one, in states and start."""
+    if task.carry is None:
+        return made
+    (following, reward, utilities, w), total = made, 0.0
+    if is_outside(state):
+        reward, utilities = task.outside[state][0], np.array(task.outside[state][1])
+        w = (w, 0.0) if state == START else w
+    else:
+        total, utilities = task.carry.step(h, state, action, w, utilities)
+    return following if is_outside(following) else (following, total), reward, utilities, w
 
 
 def try_functions(task: Task, h: int, state: State) -> None:

@@ -52,7 +52,7 @@ class Deployment:
         self._last: Any = None  # the state after the last step
         self._remaining: Array | None = None
         self._num_recorded = self._num_dummy = int(task.random_start)
-        self._carried = 0.0 if task.carry is None else task.carry.initial
+        self._carried = 0.0
         if task.random_start:
             reward, utilities = task.outside[START]
             self._add(START, 0)
@@ -67,8 +67,7 @@ class Deployment:
 
     def _state(self, observation: Any) -> Any:
         assert self._task.encode is not None
-        state = self._task.encode(observation)
-        return state if self._task.carry is None else (state, self._carried)
+        return self._task.encode(observation if self._task.carry is None else (observation, self._carried))
 
     def act(self, observation: Any) -> int:
         """Return the action of the policy at an observation, and record the state and the action."""
@@ -110,7 +109,7 @@ class Deployment:
         if self._task.carry is not None and self._num_recorded < len(self._actions):
             raise InvalidEpisode("policies see a running total: call record(…) before the next act")
         if len(self._actions) == self._num_dummy:
-            self._start = observation
+            self._start = observation if self._task.carry is None else (observation, self._carried)
         return self._state(observation)
 
     def record(self, reward: float | None = None, utility: Any = None, chance: Any = None) -> None:
@@ -127,12 +126,15 @@ class Deployment:
             raise InvalidEpisode("each step is recorded once, after it: call act(observation) before record(…)")
         self._num_recorded = len(self._actions)
         given = None if utility is None else np.atleast_1d(np.asarray(utility, dtype=np.float64))
-        if given is not None and given.shape != (self._task.num_constraints,):
-            raise InvalidEpisode(f"utility must have {self._task.num_constraints} entries, got {utility!r}")
+        carry, m = self._task.carry, self._task.num_constraints
+        m = m if carry is None else carry.inner.num_constraints
+        if given is not None and given.shape != (m,):
+            raise InvalidEpisode(f"utility must have {m} entries, got {utility!r}")
         self._rewards[-1] = None if reward is None else float(reward)
         self._utilities[-1], self._chances[-1] = given, chance
-        if self._task.carry is not None:
-            self._carried = self._task.carry.update(self._carried, *self._signals(len(self._actions) - 1))
+        if carry is not None:
+            step = len(self._actions) - 1, self._states[-1], self._actions[-1], chance, given
+            self._carried, self._utilities[-1] = carry.step(*step)
 
     def _signals(self, h: int) -> tuple[float, Array]:
         """Return reward and utilities of a step: as recorded, or as the task knows them."""
@@ -184,9 +186,7 @@ class Deployment:
         if self._last is not None:
             return self._last
         if task.move is not None and self._chances[-1] is not None:
-            state = self._states[-1] if task.carry is None else self._states[-1][0]
-            following = task.move(h, state, self._actions[-1], self._chances[-1])[0]
-            return following if task.carry is None else (following, self._carried)
+            return task.move(h, self._states[-1], self._actions[-1], self._chances[-1])[0]
         if task.is_listed and task.time_homogeneous:
             raise InvalidEpisode("the last state is unknown, and all steps share their data: call d.end(observation)")
         return self._states[-1] if task.is_listed else ENDED
