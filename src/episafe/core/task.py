@@ -413,17 +413,16 @@ def make_constraints(
     slack: PerLimit,
     names: Sequence[str] = (),
     least_total: PerLimit = 0.0,
-    floor: PerLimit = None,
 ) -> tuple[Constraint, ...]:
     """Return constraints from user arguments: one of each, or lists of m (or mappings by name)."""
-    given = {"utility": utility, "threshold": threshold, "slack": slack, "least_total": least_total, "floor": floor}
+    given = {"utility": utility, "threshold": threshold, "slack": slack, "least_total": least_total}
     m, names = num_limits(threshold), names or (tuple(threshold) if isinstance(threshold, Mapping) else ())
     if m is None:
         columns, labels = [[value] for value in given.values()], list(names[:1]) or [""]
     else:
         columns, labels = [_column(name, value, m, names) for name, value in given.items()], list(names) or [""] * m
     return named_constraints(
-        [Constraint(u, b, xi, label, least, low) for u, b, xi, least, low, label in zip(*columns, labels, strict=True)]
+        [Constraint(u, b, xi, label, least) for u, b, xi, least, label in zip(*columns, labels, strict=True)]
     )
 
 
@@ -440,7 +439,7 @@ def _column(name: str, value: object, m: int, names: Sequence[str]) -> list[Any]
         if set(value) != set(names):
             raise InvalidProblem(f"{name} is given for {', '.join(map(str, value))}, the limits are {', '.join(names)}")
         return [value[label] for label in names]
-    if value is None or (is_number(value) and name in ("least_total", "floor")):
+    if value is None or (is_number(value) and name == "least_total"):
         return [value] * m
     if not isinstance(value, Sequence | np.ndarray) or len(value) != m:
         raise InvalidProblem(f"threshold has {m} entries, so {name} must be a list of {m}")

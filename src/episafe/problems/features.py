@@ -1,14 +1,13 @@
 """Feature maps ψ of an observation, for problems whose states cannot be listed; all of norm at most 1.
 
-With A actions the features of a state and an action are φ(s, a) = e_a ⊗ ψ(s), in dimension A·dim. `norm` is the
-largest norm before it was scaled to 1.
+With A actions the features of a state and an action are φ(s, a) = e_a ⊗ ψ(s), in dimension A·dim.
 """
 
 import math
 from dataclasses import dataclass, field, fields
 from functools import cache, cached_property
 from itertools import product
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -17,7 +16,7 @@ from episafe.core.errors import InvalidProblem
 from episafe.core.task import Features, FunctionFeatures, OneHot
 from episafe.core.types import Array, View
 
-__all__ = ["RBF", "Cells", "Fourier", "OneHot", "Polynomial", "Tiles"]
+__all__ = ["Cells", "Fourier", "OneHot"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,16 +36,6 @@ class Box:
         for setting in fields(self):
             if setting.init and setting.type is int:
                 as_count(setting.name, getattr(self, setting.name))
-
-    @property
-    def dim(self) -> int:
-        """Return the dimension of ψ; cells have none."""
-        raise NotImplementedError
-
-    @property
-    def norm(self) -> float:
-        """Return the largest norm before scaling: √dim where every entry is at most 1."""
-        return float(self.dim**0.5)
 
     def unit(self, observation: object) -> Array:
         """Return the observation in [0, 1]^n."""
@@ -92,38 +81,8 @@ class Cells(Box):
 
 
 @dataclass(frozen=True, eq=False)
-class Tiles(Box):
-    """Tile coding: ψ marks the cell of each of `tilings` grids, shifted against each other by 1/tilings of a cell.
-
-    The last cell of an axis also contains what the shift moves beyond it. Norm √tilings before scaling.
-    """
-
-    bins: int = 8
-    tilings: int = 4
-
-    @property
-    def dim(self) -> int:
-        """Return tilings · bins^n."""
-        return int(self.tilings * self.bins**self.num_axes)
-
-    @property
-    def norm(self) -> float:
-        """Return √tilings."""
-        return float(self.tilings**0.5)
-
-    def __call__(self, observation: object) -> Array:
-        """Return ψ (dim,)."""
-        shifts = np.arange(self.tilings)[:, None] / self.tilings
-        index = np.minimum((self.unit(observation) * self.bins + shifts).astype(int), self.bins - 1)
-        flat = np.ravel_multi_index(tuple(index.T), (self.bins,) * self.num_axes)
-        psi = np.zeros((self.tilings, self.bins**self.num_axes))
-        psi[np.arange(self.tilings), flat] = 1 / self.norm
-        return psi.ravel()
-
-
-@dataclass(frozen=True, eq=False)
 class Fourier(Box):
-    """ψ_c(x) = cos(π c·x) for c ∈ {0..order}^n, x in the unit cube. Norm at most √dim before scaling, at x = 0."""
+    """ψ_c(x) = cos(π c·x)/√dim for c ∈ {0..order}^n, x in the unit cube: norm at most 1, at x = 0."""
 
     order: int = 3
 
@@ -134,50 +93,7 @@ class Fourier(Box):
 
     def __call__(self, observation: object) -> Array:
         """Return ψ (dim,)."""
-        return np.cos(np.pi * _exponents(self.order, self.num_axes) @ self.unit(observation)) / self.norm
-
-
-@dataclass(frozen=True, eq=False)
-class Polynomial(Box):
-    """ψ_c(x) = Π_i x_i^{c_i} for c ∈ {0..degree}^n, x in the unit cube. Norm at most √dim before scaling, at x = 1."""
-
-    degree: int = 2
-
-    @property
-    def dim(self) -> int:
-        """Return (degree + 1)^n."""
-        return int((self.degree + 1) ** self.num_axes)
-
-    def __call__(self, observation: object) -> Array:
-        """Return ψ (dim,)."""
-        powers = self.unit(observation) ** _exponents(self.degree, self.num_axes)
-        return powers.prod(axis=1) / self.norm
-
-
-@dataclass(frozen=True, eq=False)
-class RBF(Box):
-    """ψ_c(x) ∝ exp(−‖x − c‖²/(2 width²)) on a grid of `centres` per axis, divided by their sum: norm at most 1."""
-
-    centres: int = 5
-    width: float = 0.2
-    norm: ClassVar[float] = 1.0  # weights that sum to 1
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not self.width > 0:
-            raise InvalidProblem(f"width must be > 0, got {self.width!r}")
-
-    @property
-    def dim(self) -> int:
-        """Return centres^n."""
-        return int(self.centres**self.num_axes)
-
-    def __call__(self, observation: object) -> Array:
-        """Return ψ (dim,)."""
-        centres = _exponents(self.centres - 1, self.num_axes) / max(self.centres - 1, 1)
-        exponent = -((self.unit(observation) - centres) ** 2).sum(axis=1) / (2 * self.width**2)
-        weight = np.exp(exponent - exponent.max())
-        return weight / weight.sum()
+        return np.cos(np.pi * _exponents(self.order, self.num_axes) @ self.unit(observation)) / math.sqrt(self.dim)
 
 
 def as_features(given: object, first: object, num_actions: int, count: int | None, num_outside: int = 0) -> Features:
@@ -194,8 +110,7 @@ def as_features(given: object, first: object, num_actions: int, count: int | Non
         size = given.size or (count if given.cell is None else None)
         if size is None:
             raise InvalidProblem(
-                "one-hot features need countable observations: use Tiles, Fourier, RBF, Polynomial, or "
-                "OneHot(cells, cells.size) with Cells"
+                "one-hot features need countable observations: use Fourier, or OneHot(cells, cells.size) with Cells"
             )
         return OneHot(given.cell, size + num_outside)
     if not callable(given) or isinstance(given, type):

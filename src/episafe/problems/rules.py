@@ -258,9 +258,7 @@ def tables(rules: Rules) -> Tables:
     }
 
 
-def listed_task(
-    rules: Rules, threshold: PerLimit, *, slack: PerLimit = None, least_total: PerLimit = 0.0, floor: PerLimit = None
-) -> Task:
+def listed_task(rules: Rules, threshold: PerLimit, *, slack: PerLimit = None, least_total: PerLimit = 0.0) -> Task:
     """Return the task of rules on a live system, whose law of chance is unknown: states are listed, P is not needed.
 
     Rewards and utilities follow from `move` and what chance brought. The arguments are those of `listed`.
@@ -269,7 +267,7 @@ def listed_task(
     phi = found.features()
     return Task(
         *(rules.horizon, rules.num_actions),
-        constraints=make_constraints(None, threshold, slack, rules.names, least_total, floor),
+        constraints=make_constraints(None, threshold, slack, rules.names, least_total),
         incumbent=TablePolicy(found.incumbent(), "incumbent"),
         initial_state=found.index[rules.start],
         num_states=len(found.index),
