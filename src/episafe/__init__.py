@@ -53,6 +53,7 @@ _NAMES = {
     "bandits": "bandits",
     # the recommended agent
     "SafeAgent": "certify.safe_agent",
+    "Family": "certify.family",
     "Rollout": "certify.rollout",
     "certify": "certify",
     # simulations, sessions, data

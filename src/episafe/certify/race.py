@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from episafe.certify.evidence import Accounts
 from episafe.certify.trials import Trials
-from episafe.core.agent import Candidate
+from episafe.core.agent import Candidate, Seen
 from episafe.core.task import Task
 from episafe.core.types import Array, Plan
 from episafe.kernels.mixture import best_weights, payer_share
@@ -46,6 +46,26 @@ class Race(Trials):
         self.dropped, self.passed, self.certified = (np.append(one, False) for one in flags)
         self.judge()
         return row
+
+    def _shared_row(self) -> int:
+        """Return a row of its own for a proposal too: candidates stay until they are decided."""
+        return self._own_row()
+
+    @property
+    def is_idle(self) -> bool:
+        """Return whether no candidate is on trial."""
+        acting = self._acting()
+        return not any(self._is_racing(i, acting) for i in range(1, len(self.dropped)))
+
+    def standing(self) -> tuple[Seen, ...]:
+        """Return what was seen of every policy, the one that acts first."""
+        acting = self._acting()
+        found = []
+        for i in (acting, *(i for i in range(len(self.policies)) if i != acting)):
+            policy, (number, mean, deviations) = self.policies[i], self.seen[i].T
+            if policy is not None:
+                found.append(Seen(policy, int(number[0]), mean, deviations / np.maximum(number, 1)))
+        return tuple(found)
 
     def see(self, row: int, utilities: Array, reward: float) -> None:
         """Add the totals of an episode of a row by Welford's update: equal values have no spread at all."""

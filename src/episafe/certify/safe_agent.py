@@ -3,8 +3,10 @@
 from collections.abc import Mapping, Sequence
 from copy import copy
 
+from episafe.certify.family import Family
 from episafe.certify.hindsight import Hindsight
 from episafe.certify.observation import Observation
+from episafe.certify.staged import Staged
 from episafe.certify.traces import TraceProposer
 from episafe.certify.trials import check_name
 from episafe.core.agent import Agent, Candidate, Certifier, Proposer, register
@@ -27,9 +29,11 @@ class SafeAgent(Agent):
 
     Args:
         problem: a problem or its task.
-        certifier: what decides; None for `Hindsight(delta)` where the task has `move`, else `Observation(delta)`.
+        certifier: what decides; None for `Hindsight(delta)` where the task has `move`, `Staged(delta)` where candidates
+            or a family are given, else `Observation(delta)`.
         delta: the probability with which some deployed mixture may be below a limit, if no certifier is given.
-        candidates: policies to try beside the proposals, by name.
+        candidates: policies by name; they are tried before any proposal.
+        family: policies with parameters, `es.Family`; it proposes in place of the planner.
         proposer: what suggests policies; None for the planner, on replayed traces where the certifier has them.
 
     Example:
@@ -49,18 +53,21 @@ class SafeAgent(Agent):
         certifier: Certifier | None = None,
         delta: float = 0.05,
         candidates: Mapping[str, object] | None = None,
+        family: Family | None = None,
         *,
         proposer: Proposer | None = None,
     ) -> None:
         super().__init__(problem)
         task = self.task
         if certifier is None:
-            certifier = Observation(delta) if task.move is None else Hindsight(delta)
+            without_traces = Staged(delta) if candidates or family else Observation(delta)
+            certifier = without_traces if task.move is None else Hindsight(delta)
         self.certifier, self.level, self.uses_traces = certifier, certifier.level, certifier.uses_traces
         certifier.start(task)
         if proposer is None:
             proposer = TraceProposer(task) if isinstance(certifier, Hindsight) else SoftmaxProposer(task)
-        self.proposer = proposer
+        self.proposer = family or proposer
+        self.proposer.start(task)
         self.candidates = []
         for name, policy in (candidates or {}).items():
             self.add_candidate(name, policy)

@@ -11,7 +11,7 @@ import numpy as np
 from episafe.core.checks import as_scale
 from episafe.core.policy import Policy
 from episafe.core.task import Constraint, ProblemLike, Task, task_of
-from episafe.core.types import INCUMBENT, Array, Episode, Level, Plan, Settings
+from episafe.core.types import INCUMBENT, Array, Document, Episode, Level, Plan, Settings
 
 
 @dataclass(frozen=True)
@@ -156,12 +156,26 @@ class Agent(ABC):
 
 
 @dataclass(frozen=True)
+class Seen:
+    """What was seen of a policy: the number of its episodes, mean and variance of utilities and reward, (m + 1,)."""
+
+    policy: Policy
+    number: int
+    means: Array
+    variances: Array
+
+
+@dataclass(frozen=True)
 class Goal:
-    """What a proposer should aim at."""
+    """What a proposer should aim at; the last four fields are for proposers that read results of whole policies."""
 
     utilities: Array  # the expected utilities to reach by the proposer's estimate, (m,)
     optimism: float = 0.0  # scale of an extra bonus on the reward, to go and see more
     boldness: float = 1.0  # factor on the proposer's bonus; below 1 for proposals that trust the data
+    seen: tuple[Seen, ...] = ()  # of every policy so far, the one that acts first
+    log_term: float = 0.0  # ln(1/δ_j) of the next candidate
+    first_weight: float = 1.0  # with which its trial begins
+    ahead: float = 0.0  # episodes for which a gain lasts
 
 
 @dataclass(frozen=True)
@@ -192,11 +206,18 @@ class Evidence:
 class Proposer:
     """Suggests policies, by any heuristic: the certifier decides what is deployed. This one suggests nothing."""
 
+    def start(self, task: Task) -> None:
+        """Bind the proposer to the task of its agent."""
+
     def observe(self, episode: Episode) -> None:
         """Learn from an episode in canonical form."""
 
     def propose(self, goal: Goal) -> Candidate | None:
         """Return a candidate that aims at the goal, or None; the certifier gives it a name."""
+        return None
+
+    def policy_of(self, document: Document) -> Policy | None:
+        """Return the policy of a document that only this proposer can read; None if it cannot."""
         return None
 
     def estimate(self, policy: Policy, goal: Goal) -> tuple[float, float] | None:

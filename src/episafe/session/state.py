@@ -40,7 +40,7 @@ CERTIFIERS = {  # name in settings -> module and class, for audits without the a
     "hindsight": ("hindsight", "Hindsight"),
     "box": ("box", "Box"),
     "fresh-data": ("fresh_data", "FreshData"),
-    "rollout": ("rollout", "Totals"),
+    "rollout": ("staged", "Staged"),
 }
 LEARN_AT = 10_000  # episodes that wait for the learner at most, so that memory stays bounded
 MANY_OVERRIDES = 0.05  # of the reports: status() then warns
@@ -183,6 +183,9 @@ class SessionState:
             return own
         if body.name in given:
             self.changed_candidates.append(body.name)
+        made = None if self.agent.proposer is None else self.agent.proposer.policy_of(body.document)
+        if made is not None:
+            return made
         from episafe.data.policies import policy_of
 
         return policy_of(body.document, self.task)

@@ -1,0 +1,189 @@
+"""Family: policies with parameters, and the search for better parameters. Heuristic: the certifier decides."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+
+from episafe.core.agent import Candidate, Goal, Proposer, Seen
+from episafe.core.errors import InvalidProblem
+from episafe.core.policy import Policy
+from episafe.core.task import Task
+from episafe.core.types import Array, Document, State
+
+Parameter = float | int | str | bool
+Range = tuple[float, float] | Sequence[Parameter]  # (low, high) of a number, or a list of choices
+
+LENGTH = 0.4  # of the unit cube's diagonal: how far apart two parameters say little of each other
+NUM_POINTS, STEP = 1000, 0.15  # drawn anywhere, and as many near known ones at this standard deviation
+MOST_TRIED = 30  # members of the family
+
+
+class FamilyPolicy(Policy):
+    """A member of a family: the policy that `make_policy` returns for these parameters."""
+
+    def __init__(self, policy: Policy, parameters: dict[str, Parameter]) -> None:
+        self.policy, self.parameters = policy, parameters
+
+    def probabilities(self, h: int, state: State) -> Array:
+        """Return π_h(·|state), shape (A,)."""
+        return self.policy.probabilities(h, state)
+
+    def table(self) -> Array:
+        """Return the table (H, S, A); raise if the states are not listed."""
+        return self.policy.table()
+
+    def document(self) -> Document:
+        """Return the parameters, from which the family makes the policy again."""
+        return {"kind": "family", "name": self.name, "parameters": self.parameters}
+
+
+class Family(Proposer):
+    """Policies with parameters, such as thresholds or weights; it proposes the parameters to try next.
+
+    The rewards and utilities of the members that were tried are modelled by Gaussian processes. The next member is the
+    one of the largest expected gain in the episodes that remain after its proof. A model that is wrong costs time and
+    never safety.
+
+    Args:
+        make_policy: takes the parameters by name and returns a policy: a function (h, state) -> probabilities, a table,
+            or an object with `probabilities`. Equal parameters must give equal policies.
+        space: by name, (low, high) of a number, integers if both are, or a list of choices.
+        first: parameters to try first, for example cautious ones; None for the middle of the space.
+
+    Example:
+        >>> import episafe as es
+        >>> family = es.Family(lambda level: lambda h, s: [1 - level, level], {"level": (0.0, 1.0)})
+        >>> family.parameters_at([0.25])
+        {'level': 0.25}
+    """
+
+    def __init__(
+        self,
+        make_policy: Callable[..., object],
+        space: Mapping[str, Range],
+        first: Mapping[str, Parameter] | None = None,
+    ) -> None:
+        self.make_policy, self.space = make_policy, {name: _as_range(name, given) for name, given in space.items()}
+        if not self.space:
+            raise InvalidProblem('space is empty: give at least one parameter, {"level": (0.0, 1.0)}')
+        if first is not None and set(first) != set(self.space):
+            raise InvalidProblem(f"first has {sorted(first)}: give one value for each of {sorted(self.space)}")
+        self.first = first
+        self._task: Task | None = None
+
+    def start(self, task: Task) -> None:
+        """Bind the family to the task of its agent, and make the first member to see that it is a policy."""
+        self._task = task
+        self.member(self._first())
+
+    def _first(self) -> dict[str, Parameter]:
+        return dict(self.first) if self.first is not None else self.parameters_at([0.5] * len(self.space))
+
+    def member(self, parameters: Mapping[str, Parameter]) -> FamilyPolicy:
+        """Return the policy of these parameters."""
+        assert self._task is not None, "an agent starts its family"
+        return FamilyPolicy(self._task.as_policy(self.make_policy(**parameters)), dict(parameters))
+
+    def policy_of(self, document: Document) -> Policy | None:
+        """Return the member that a log describes."""
+        return self.member(document["parameters"]) if document["kind"] == "family" else None
+
+    def propose(self, goal: Goal) -> Candidate | None:
+        """Return the member to try next; None if none is expected to gain anything."""
+        tried = [one for one in goal.seen if isinstance(one.policy, FamilyPolicy)]
+        if len(tried) >= MOST_TRIED:
+            return None
+        if not tried:
+            return Candidate("", self.member(self._first()), proposer="family")
+        seen = [one for one in tried if one.number > 0]
+        parameters = self._search(seen, goal)
+        if parameters is None or any(one.policy.document()["parameters"] == parameters for one in tried):
+            return None
+        return Candidate("", self.member(parameters), proposer="family")
+
+    def parameters_at(self, point: Sequence[float]) -> dict[str, Parameter]:
+        """Return the parameters at a point of the unit cube."""
+        found: dict[str, Parameter] = {}
+        for value, (name, given) in zip(point, self.space.items(), strict=True):
+            if isinstance(given, list):
+                found[name] = given[min(int(value * len(given)), len(given) - 1)]
+            elif isinstance(given[0], int) and isinstance(given[1], int):
+                found[name] = min(int(given[0] + value * (given[1] - given[0] + 1)), given[1])
+            else:
+                found[name] = float(given[0] + value * (given[1] - given[0]))
+        return found
+
+    def point_at(self, parameters: Mapping[str, Parameter]) -> list[float]:
+        """Return the point of the unit cube that has these parameters."""
+        point = []
+        for name, given in self.space.items():
+            value = parameters[name]
+            if isinstance(given, list):
+                point.append((given.index(value) + 0.5) / len(given))
+            elif isinstance(given[0], int) and isinstance(given[1], int):
+                point.append((float(value) - given[0] + 0.5) / (given[1] - given[0] + 1))
+            else:
+                point.append((float(value) - given[0]) / (given[1] - given[0]))
+        return point
+
+    def _search(self, seen: Sequence[Seen], goal: Goal) -> dict[str, Parameter] | None:
+        """Return the parameters of the largest expected gain × episodes that remain after the proof.
+
+        The proof of a surplus x with variance σ² takes about ln(1/δ_j) max(2σ²/x², 0.7 b/x) episodes of its own; the
+        surplus is taken one standard deviation below its expected value.
+        """
+        n = np.array([one.number for one in seen])
+        if not len(n):
+            return None
+        X = np.array([self.point_at(one.policy.document()["parameters"]) for one in seen])
+        means, variances = np.array([one.means for one in seen]), np.array([one.variances for one in seen])
+        spread = np.maximum(np.ptp([*means, goal.seen[0].means], axis=0), 1e-9)
+        pooled = (n @ variances + 0.01 * spread**2) / (n.sum() + 1)
+        rng = np.random.default_rng([len(goal.seen), int(n.sum())])
+        near = X[rng.integers(len(X), size=NUM_POINTS)] + rng.normal(0.0, STEP, (NUM_POINTS, X.shape[1]))
+        Z = np.concatenate([rng.random((NUM_POINTS, X.shape[1])), np.clip(near, 0.0, 1.0)])
+        found = [_predict(X, means[:, g], pooled[g] / n, Z, spread[g]) for g in range(means.shape[1])]
+        own = np.zeros(len(Z))
+        for (mean, error), variance, b in zip(found, pooled, goal.utilities, strict=False):
+            surplus = np.maximum(mean - error - b, 1e-9 * (1 + abs(b)))
+            own = np.maximum(own, goal.log_term * np.maximum(2 * variance / surplus**2, 0.7 * abs(b) / surplus))
+        until = np.minimum(own / goal.first_weight, own + 20 * np.sqrt(own))
+        reward, error = found[-1]
+        score = _expected_gain(reward - goal.seen[0].means[-1], error) * np.maximum(goal.ahead - until, 0.0)
+        best = int(score.argmax())
+        return self.parameters_at(Z[best].tolist()) if score[best] > 0 else None
+
+
+def _as_range(name: str, given: Range) -> tuple[float, float] | list[Parameter]:
+    if not isinstance(given, tuple):
+        choices = list(given)
+        if not choices:
+            raise InvalidProblem(f"{name} has no choices: give (low, high), or a list of values")
+        return choices
+    low, high = given if len(given) == 2 else (math.nan, math.nan)
+    if not (isinstance(low, int | float) and isinstance(high, int | float) and -math.inf < low < high < math.inf):
+        raise InvalidProblem(f"the range of {name} is {given}: give (low, high) with low < high, or a list of choices")
+    return low, high
+
+
+def _predict(X: Array, y: Array, noise: Array, Z: Array, scale: float) -> tuple[Array, Array]:
+    """Return mean and standard deviation at Z of a Gaussian process that was seen as y ± √noise at X."""
+
+    def kernel(A: Array, B: Array) -> Array:
+        square = ((A[:, None] - B[None]) ** 2).sum(axis=-1)
+        return np.asarray(scale**2 * np.exp(-square / (2 * LENGTH**2 * math.sqrt(A.shape[1]))))
+
+    weight = 1 / (noise + scale**2)
+    middle = float(weight @ y / weight.sum())
+    root = np.linalg.cholesky(kernel(X, X) + np.diag(noise + 1e-9 * scale**2))
+    a = np.linalg.solve(root, kernel(X, Z))
+    mean = middle + a.T @ np.linalg.solve(root, y - middle)
+    return mean, np.sqrt(np.maximum(scale**2 - (a * a).sum(axis=0), 1e-12 * scale**2))
+
+
+def _expected_gain(shift: Array, error: Array) -> Array:
+    """Return E(shift + error·N)₊ for standard normal N."""
+    z = shift / error
+    Phi = np.array([math.erfc(-one / math.sqrt(2)) / 2 for one in z.tolist()])
+    return np.asarray(shift * Phi + error * np.exp(-z * z / 2) / math.sqrt(2 * math.pi))

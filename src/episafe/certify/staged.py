@@ -1,0 +1,121 @@
+"""Staged: a certificate for candidates that are tried one at a time, from the totals of their episodes."""
+
+import math
+from collections.abc import Sequence
+from typing import ClassVar
+
+import numpy as np
+
+from episafe.certify.evidence import Accounts, components
+from episafe.certify.observation import FIRST_MARGIN, SHORTEST_TRIAL, SOBERNESS, Observation
+from episafe.certify.race import AHEAD, Race
+from episafe.core.agent import Candidate, Evidence, Goal, Proposer
+from episafe.core.errors import InvalidEpisode
+from episafe.core.task import Constraint, Task
+from episafe.core.types import Array, Episode, Plan, Settings
+
+LEAST_WEIGHT = 1e-3  # with which a trial is taken to begin
+LONGEST_TAIL = 2000  # deployments of one policy after one of its that is not reported
+
+ASSUMES = (
+    "each episode, given the policy that acts, is independent of all before it; the system does not drift; "
+    "policies are frozen, a changed one is a new candidate, and none remembers earlier episodes; the component is "
+    "drawn as the weights say, before the episode; every outcome counts for the policy that was drawn, time-outs and "
+    "fallbacks included; every total utility is at least the least total; reports are true, and may be late or lost, "
+    "whatever they contain; the incumbent's expected utility is at least the threshold"
+)
+
+
+class Staged(Observation):
+    """Candidates are tried one at a time: an episode counts for the policy that acted, q = 1, and for no other.
+
+    Where a slack is unknown, the incumbent has a sequence of its own and acts alone until it is proved to exceed b.
+    """
+
+    name: ClassVar[str] = "rollout"
+    trials: Race
+
+    def start(self, task: Task) -> None:
+        """Begin with the incumbent alone."""
+        self.task = task
+        self.trials = Race(task, Accounts(task, self.delta, 1, longest_tail=LONGEST_TAIL))
+
+    def settings(self) -> Settings:
+        """Return delta and the statement."""
+        promise = "every deployed mixture has expected utility at least the threshold, in all episodes together"
+        slack = " + slack" if all(one.slack is not None for one in self.task.constraints) else ""
+        statement = f"{promise}, with probability {1 - self.delta:g}, if: {ASSUMES}{slack}"
+        return {"certifier": self.name, "delta": self.delta, "statement": statement}
+
+    def goal(self) -> Goal | None:
+        """Return what to propose next; None while a candidate is on trial: those of the user come first."""
+        if self.invalid_reason or not self.trials.is_idle:
+            return None
+        b, lower = self.task.thresholds, self.trials.assured[self.trials._acting()]
+        margin = FIRST_MARGIN * np.maximum(lower - b, 0.0) / math.sqrt(1 + self.num_episodes / SHORTEST_TRIAL)
+        number = self.accounts.num_candidates + 1
+        first_weight = max(float(((lower - b) / (lower - self.task.least_totals)).min()), LEAST_WEIGHT)
+        ahead = float(max(self.num_episodes, AHEAD))
+        return Goal(
+            b + margin, 0.0, SOBERNESS, self.trials.standing(), self.accounts.log_term(number), first_weight, ahead
+        )
+
+    def consult(self, proposer: Proposer) -> Candidate | None:
+        """Return a proposal to try while no candidate is on trial."""
+        goal = self.goal()
+        return None if goal is None else self._named(proposer.propose(goal))
+
+    def postpone(self) -> None:
+        """Do nothing: the proposer is asked again after further reports."""
+
+    def add(self, candidate: Candidate) -> None:
+        """Put a candidate on trial. Those before the first deployment share half of δ equally; later ones have δ_j."""
+        self.trials.add(candidate)
+        self.accounts.share_delta()
+
+    def deployed(self, deployment: int, plan: Plan, component: int | None = None) -> None:
+        """Count a deployment at its worst for the policy that was drawn; for all that may act, if none was yet."""
+        self._plans[deployment] = plan
+        names = components(plan)[0]
+        names = names if component is None else names[component : component + 1]
+        self.accounts.expect(deployment, [row for row in map(self.accounts.row, names) if row >= 0])
+
+    def evidence(self, deployment: int, episode: Episode) -> Evidence:
+        """Return share 1 for the component that acted, 0 for the others."""
+        plan, component = self._plans.get(deployment), episode.component
+        if plan is None:
+            raise InvalidEpisode(f"deployment {deployment} is unknown or was reported before: report each once")
+        names = components(plan)[0]
+        component = 0 if component is None and len(names) == 1 else component
+        if component not in range(len(names)):
+            raise InvalidEpisode(f"component is {component!r}: give the position in {names} of the policy that acted")
+        totals = np.tile(np.asarray(episode.total_utility), (len(names), 1))
+        return Evidence(names, np.eye(len(names))[component], totals, np.full(len(names), episode.total_reward or 0.0))
+
+    def apply(self, deployment: int, evidence: Evidence) -> None:
+        """Credit the policy that acted; the others no longer wait for this deployment."""
+        rows = np.array([self.accounts.row(name) for name in evidence.names], dtype=np.int64)
+        # the total is that of the acting policy: the least total of another one says nothing of it
+        others, utilities = evidence.shares == 0, evidence.utilities.copy()
+        utilities[others] = np.maximum(utilities, self.accounts.wealth.least[rows])[others]
+        known, acted = rows >= 0, int(np.argmax(evidence.shares))
+        self._plans.pop(deployment, None)
+        self.accounts.credit(deployment, rows[known], evidence.shares[known], utilities[known])
+        if known[acted]:
+            self.trials.see(rows[acted], evidence.utilities[acted], float(evidence.rewards[acted]))
+        self.num_episodes += 1
+        self.trials.judge()
+
+    def proves(self, plan: Plan) -> Array:
+        """Return Σ w_i L_i (m,); the incumbent reaches the thresholds, also where its slack is unknown."""
+        return self.trials.proves(plan, self.trials.assured)
+
+    def withdraw(self, name: str) -> None:
+        """End the trial of a candidate."""
+        super().withdraw(name)
+        self.trials.judge()
+
+    def change(self, constraints: Sequence[Constraint]) -> None:
+        """Use other limits; candidates that were given up are judged again."""
+        super().change(constraints)
+        self.trials.judge(again=True)
