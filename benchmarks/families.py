@@ -101,9 +101,7 @@ def main(num_seeds: int = 20) -> None:
         mean, error = np.mean(curves, axis=0), 2 * np.std(curves, axis=0) / math.sqrt(num_seeds)
         shares = "  ".join(f"{mean[k - 1]:.2f} ± {error[k - 1]:.2f} at {k}" for k in EPISODES)
         cost = (time.process_time() - began) / num_seeds
-        print(
-            f"{label}: {shares}; least utility {least:.2f} (limit {LIMIT}); tried {np.mean(tried):.1f}; {cost:.1f} s CPU"
-        )
+        print(f"{label}: {shares}; least utility {least:.2f} (limit {LIMIT}); tried {np.mean(tried):.1f}; {cost:.1f} s")
 
 
 if __name__ == "__main__":
