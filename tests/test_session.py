@@ -214,7 +214,7 @@ def test_an_override_counts_at_its_worst_and_many_are_warned_of(rng):
 # every kind of agent
 
 AGENTS = {
-    "observation": lambda: es.SafeAgent(SHOP, candidates={"good": GOOD}),
+    "observation": lambda: es.SafeAgent(SHOP, es.certify.Observation(), candidates={"good": GOOD}),
     "box": lambda: es.SafeAgent(SHOP, es.certify.Box(delta=0.1)),
     "dope": lambda: es.DOPE(SHOP, es.Constants.tuned(SHOP.task)),
     "opse": lambda: es.OPSE(SHOP.task, es.Constants.tuned(SHOP.task)),
@@ -516,7 +516,7 @@ def test_an_opaque_candidate_of_another_process_is_not_deployed_here(tmp_path):
     uniform = es.StepPolicy(np.full((H, 3), 1 / 3))
     task = replace(SHOP.task, num_states=None, reward=None, constraints=limits, incumbent=uniform)
     given = {"new": Bold()}
-    first = es.open(tmp_path, es.SafeAgent(task, candidates=given))
+    first = es.open(tmp_path, es.SafeAgent(task, es.certify.Observation(), candidates=given))
     assert "new" in first.bounds()
     other = es.open(tmp_path, es.SafeAgent(task))
     names = set()
@@ -535,7 +535,7 @@ def test_a_changed_policy_needs_another_name(tmp_path, rng):
     live(es.open(tmp_path, AGENTS["observation"]()), 3, rng)
     uniform = np.full((H, 5, 3), 1 / 3)
     with pytest.raises(es.InvalidProblem, match=r"'good'.*give it another name"):
-        es.open(tmp_path, es.SafeAgent(SHOP, candidates={"good": uniform}))
+        es.open(tmp_path, es.SafeAgent(SHOP, es.certify.Observation(), candidates={"good": uniform}))
     one, other = es.SafeAgent(SHOP), es.SafeAgent(SHOP)
     sessions = [es.open(tmp_path / "live", agent) for agent in (one, other)]
     one.add_candidate("new", GOOD)
