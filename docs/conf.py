@@ -17,6 +17,7 @@ default_role = "code"  # docstrings use single backticks
 autodoc_typehints, autodoc_member_order = "description", "bysource"
 autodoc_preserve_defaults = True
 napoleon_numpy_docstring, napoleon_use_ivar = False, True
+napoleon_attr_annotations = False
 
 
 GROUPS = {  # of the API reference, by the package that a name is defined in
@@ -30,7 +31,7 @@ GROUPS = {  # of the API reference, by the package that a name is defined in
 
 def list_public_names(app, docname, source):
     """Write every public name into the API reference."""
-    if docname != "api":
+    if docname != "reference/api":
         return
     parts = []
     for title, packages in GROUPS.items():

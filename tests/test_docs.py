@@ -10,7 +10,7 @@ from episafe.algorithms import registered_agents
 
 ROOT = Path(__file__).parent.parent
 PAGES = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")]
-RUNNABLE = ("README.md", "docs/quickstart.md", "docs/own-system.md")
+RUNNABLE = ("README.md", "docs/start/quickstart.md", "docs/tutorials/own-system.md")
 
 
 @pytest.mark.parametrize("page", RUNNABLE)
@@ -31,16 +31,16 @@ def test_links_between_pages_lead_to_files():
 
 
 def test_names_in_the_paper_map_exist():
-    names = re.findall(r"`(episafe\.[\w.]+)`", (ROOT / "docs/paper-map.md").read_text())
+    names = re.findall(r"`(episafe\.[\w.]+)`", (ROOT / "docs/research/paper-map.md").read_text())
     assert len(names) > 25
     for name in names:
         resolve_name(name)
 
 
 def test_the_page_of_agents_lists_every_agent():
-    page = (ROOT / "docs/agents.md").read_text()
+    page = (ROOT / "docs/research/agents.md").read_text()
     for name, (facts, factory) in registered_agents().items():
         if not factory.__module__.startswith("episafe."):  # registered by another test
             continue
         row = f"| `{name}` | {facts.label} |"
-        assert row in page, f"add to docs/agents.md: {row}"
+        assert row in page, f"add to docs/research/agents.md: {row}"

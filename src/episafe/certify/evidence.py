@@ -1,6 +1,6 @@
 """Evidence and what it proves. Trusted, together with kernels/wealth.py: no heuristic is in these two files.
 
-Section numbers are those of docs/theory-certificates.md.
+Section numbers are those of docs/appendix/certificates.md.
 """
 
 import math
