@@ -1,40 +1,126 @@
-"""The docs are true: code blocks run, links lead somewhere, names exist, and generated tables are up to date."""
+"""The docs are true: code runs and prints what they show, links lead somewhere, tables and words are as they should be.
 
+python tests/test_docs.py    prints the words of every page, and the peculiar words that are left
+"""
+
+import contextlib
+import doctest
+import importlib
+import io
+import os
+import pkgutil
 import re
+import shlex
+import sys
 from pathlib import Path
-from pkgutil import resolve_name
 
 import pytest
+from typer.main import get_command
 
+import episafe
 from episafe.algorithms import registered_agents
+from episafe.cli import app
 
 ROOT = Path(__file__).parent.parent
-PAGES = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")]
-RUNNABLE = ("README.md", "docs/start/quickstart.md", "docs/tutorials/own-system.md")
+PAGES = sorted([*ROOT.glob("*.md"), *(one for one in ROOT.glob("docs/**/*.md") if "_build" not in one.parts)])
+MOST_WORDS = {"README.md": 700, "CHANGELOG.md": 600, "docs": 25_000, "decision": 300, "terms": 30, "decisions": 10}
+BLOCK = re.compile(r"^```(python|text)[^\n]*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+# words that make a text sound translated: none of them may stand in src or docs
+PECULIAR = re.compile(
+    r"\b(nobody|somebody|whoever|whatever|anew|mend(s|ed|ing)?|alike|go(es)? on|went on|witness(es)?|roomier|lucky?|"
+    r"book of|trails?|lived through|coin falls|all that (is|was|had)|who asks|what acts|heed(s|ed)?)\b",
+    re.IGNORECASE,
+)
 
 
-@pytest.mark.parametrize("page", RUNNABLE)
-def test_the_code_of_a_page_runs_from_top_to_bottom(page, tmp_path, monkeypatch):
+def names_of(pages):
+    return [page.relative_to(ROOT).as_posix() for page in pages]
+
+
+def parts_of(text):
+    """Return the python blocks of a page, each with the text block that follows it at once, which is its output."""
+    parts, end = [], 0
+    for found in BLOCK.finditer(text):
+        if found[1] == "python":
+            parts.append([found[2], None])
+        elif parts and not text[end : found.start()].strip():
+            parts[-1][1] = found[2]
+        end = found.end()
+    return parts
+
+
+RUNNABLE = [page for page in PAGES if parts_of(page.read_text())]
+
+
+@pytest.mark.parametrize("name", names_of(RUNNABLE))
+def test_the_code_of_a_page_runs_from_top_to_bottom_and_prints_what_the_page_shows(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    scope = {}
-    for block in re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(), flags=re.DOTALL):
-        exec(compile(block, page, "exec"), scope)
+    monkeypatch.syspath_prepend(tmp_path)
+    scope = {"__name__": "page"}
+    for number, (code, expected) in enumerate(parts_of((ROOT / name).read_text())):
+        with contextlib.redirect_stdout(io.StringIO()) as said:
+            exec(compile(code, f"{name}, block {number}", "exec"), scope)
+        if expected is not None:
+            same = doctest.OutputChecker().check_output(expected, said.getvalue(), doctest.ELLIPSIS)
+            assert same, f"{name}, block {number} prints\n{said.getvalue()}and the page shows\n{expected}"
 
 
-def test_links_between_pages_lead_to_files():
+def modules():
+    found = pkgutil.walk_packages(episafe.__path__, "episafe.")
+    return [one.name for one in found if not one.name.endswith("__main__")]
+
+
+def test_the_examples_in_docstrings_run(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    number = 0
+    for name in modules():
+        tried = doctest.testmod(importlib.import_module(name), optionflags=doctest.ELLIPSIS)
+        assert tried.failed == 0, name
+        number += tried.attempted
+    assert number > 10
+
+
+def slug(heading):
+    """Return the anchor that MyST and GitHub give a heading."""
+    text = re.sub(r"[`*]|\[([^]]*)\]\([^)]*\)", r"\1", heading).strip().lower()
+    return re.sub(r"[^\w\- ]", "", text).replace(" ", "-")
+
+
+def anchors(text):
+    text = re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL)
+    named = re.findall(r"^\(([\w-]+)\)=", text, re.MULTILINE)
+    return {*map(slug, re.findall(r"^#+ (.*)$", text, re.MULTILINE)), *named}
+
+
+def test_links_lead_to_files_and_headings():
     broken = []
     for page in PAGES:
-        for target in re.findall(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)", page.read_text()):
-            if not (page.parent / target).exists():
-                broken.append(f"{page.relative_to(ROOT)}: {target}")
+        for target, anchor in re.findall(r"\]\(([^)#:\s]*)(?:#([\w-]+))?\)", page.read_text()):
+            found = page.parent / target if target else page
+            if not found.exists() or (anchor and found.suffix == ".md" and anchor not in anchors(found.read_text())):
+                broken.append(f"{page.relative_to(ROOT)}: {target}#{anchor}")
     assert broken == []
+
+
+def test_commands_on_the_pages_exist():
+    commands, unknown = get_command(app).commands, []
+    for page in PAGES:
+        text = page.read_text()
+        blocks = "".join(re.findall(r"^```(?:bash|console)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL))
+        lines = [*blocks.splitlines(), *re.findall(r"^ {4}(.*)$", text, re.MULTILINE)]
+        for line in re.findall(r"^\$? ?episafe (.*)$", "\n".join(lines), re.MULTILINE):
+            words = shlex.split(line.replace("…", "x"), comments=True)
+            options = {name for one in commands[words[0]].params for name in one.opts} if words[0] in commands else {}
+            unknown += [f"{page.name}: {line}"] if words[0] not in commands else []
+            unknown += [f"{page.name}: {word}" for word in words[1:] if word[:2] == "--" and word not in options]
+    assert unknown == []
 
 
 def test_names_in_the_paper_map_exist():
     names = re.findall(r"`(episafe\.[\w.]+)`", (ROOT / "docs/research/paper-map.md").read_text())
     assert len(names) > 25
     for name in names:
-        resolve_name(name)
+        pkgutil.resolve_name(name)
 
 
 def test_the_page_of_agents_lists_every_agent():
@@ -44,3 +130,43 @@ def test_the_page_of_agents_lists_every_agent():
             continue
         row = f"| `{name}` | {facts.label} |"
         assert row in page, f"add to docs/research/agents.md: {row}"
+
+
+def words_of(page):
+    """Return how many words people read on a page: code, outputs, formulas and directives do not count."""
+    text = re.sub(r"^(`{3,}).*?^\1$", " ", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+    text = re.sub(r"\$\$.*?\$\$", " ", text, flags=re.DOTALL)
+    text = re.sub(r"^ {4}.*$|\]\([^)]*\)|[|#*`>]", " ", text, flags=re.MULTILINE)
+    return len(re.findall(r"\w[\w'’.,-]*", text))
+
+
+def test_the_docs_are_short():
+    for name in ("README.md", "CHANGELOG.md"):
+        assert words_of(ROOT / name) <= MOST_WORDS[name], name
+    counted = [page for page in PAGES if "docs" in page.parts and not {"appendix", "api"} & set(page.parts)]
+    assert sum(map(words_of, counted)) <= MOST_WORDS["docs"]
+    decisions = list(ROOT.glob("docs/contributing/decisions/*.md"))
+    assert len(decisions) <= MOST_WORDS["decisions"]
+    assert all(words_of(page) <= MOST_WORDS["decision"] for page in decisions)
+    assert (ROOT / "docs/start/glossary.md").read_text().count("\n| ") - 1 <= MOST_WORDS["terms"]
+
+
+def peculiar_words():
+    texts = [*(page for page in PAGES if "appendix" not in page.parts), *(ROOT / "src").rglob("*.py"), *(ROOT / "src").rglob("*.html")]
+    return [
+        f"{path.relative_to(ROOT)}:{number}: {found[0]}"
+        for path in texts
+        for number, line in enumerate(path.read_text().splitlines(), 1)
+        for found in PECULIAR.finditer(line)
+    ]
+
+
+def test_no_peculiar_word_is_left():
+    assert peculiar_words() == []
+
+
+if __name__ == "__main__":
+    os.chdir(ROOT)
+    for page, name in zip(PAGES, names_of(PAGES), strict=True):
+        print(f"{words_of(page):6,}  {name}")
+    print(*peculiar_words(), sep="\n", file=sys.stderr)

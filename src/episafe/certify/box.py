@@ -176,7 +176,7 @@ class Box(Certifier):
                 self._tighten()
 
     def _tighten(self) -> None:
-        """Shrink the box by all that was seen, when 10 % more episodes were; then plan again."""
+        """Shrink the box by all transitions so far, when there are 10 % more episodes; then plan again."""
         tighten(self.counts, math.log(self.counts.size / self.delta), self.lower, self.upper)
         self.next_plan = max(self.num_episodes + 1, math.ceil(GROWTH * self.num_episodes))
         if self._is_empty():

@@ -47,7 +47,7 @@ ASSUMES = (
     "knowledge of traces of later deployments, and so was the salt of the replays; the component is drawn as the "
     "weights say and acts with the probabilities that it states; every total utility is at least the least total; the "
     "incumbent's expected utility is at least threshold + slack; reports and traces are true, and may be late or lost, "
-    "whatever they contain: what is missing counts at its worst. Each deployed episode is compared with what move "
+    "for any reason: what is missing counts at its worst. Each deployed episode is compared with what move "
     "makes of its trace; a difference ends all that replays have proved. Observed utilities prove bounds of their own, "
     f"with {1 - REPLAYED:.0%} of delta, and need none of the assumptions about traces and move. A new incumbent or "
     "another session spends a delta of its own"

@@ -43,7 +43,7 @@ ASSUMES = (
     "each episode is independent of all before it given its plan, and the system does not drift; the component is "
     "drawn as the weights say and acts with the probabilities that it states; every total utility is at least the "
     "least total; the incumbent's expected utility is at least threshold + slack; reports are true, and may be late or "
-    "lost, whatever they contain"
+    "lost, for any reason"
 )
 
 
@@ -151,7 +151,7 @@ class Observation(Certifier):
         With one limit the one that is forecast to earn most is taken: a proposal at one of several margins above b, or
         a candidate on trial by what the proposer knows of it now. While nothing was earned, the proposal that explores
         most is taken. Where rewards are thin the bonus shrinks with them, and old promises are cut to what can be
-        earned by all that was seen.
+        earned according to all episodes so far.
         """
         goal = self.goal()
         if goal is None:

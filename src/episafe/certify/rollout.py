@@ -26,7 +26,7 @@ class Rollout(SafeAgent):
         threshold: b, one number, or one per limit.
         slack: ξ > 0 if the incumbent is known to reach b + ξ; None if it is only known to reach b.
         candidates: policies by name, the likeliest first. `add_candidate` adds more.
-        incumbent: what acts today.
+        incumbent: the policy in use today.
         delta: the probability with which some deployed mixture may be below b.
         least_total: a total utility that every episode is certain to reach; an episode below it voids all proofs.
         names: what reports call the limits.

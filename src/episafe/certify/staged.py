@@ -22,7 +22,7 @@ ASSUMES = (
     "policies are frozen, a changed one is a new candidate, and none remembers earlier episodes; the component is "
     "drawn as the weights say, before the episode; every outcome counts for the policy that was drawn, time-outs and "
     "fallbacks included; every total utility is at least the least total; reports are true, and may be late or lost, "
-    "whatever they contain; the incumbent's expected utility is at least the threshold"
+    "for any reason; the incumbent's expected utility is at least the threshold"
 )
 
 

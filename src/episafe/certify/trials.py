@@ -28,7 +28,7 @@ class Trials:
 
     Attributes:
         accounts: what is proved of each.
-        policies: what acts, by row; None for a free row.
+        policies: the policies, by row; None for a free row.
         lams: the multiplier of each, by row.
         ranking: rewards so far, promised rewards, and the newest row.
         base: the row that acts where no mixture is better: the incumbent's, or that of a promoted candidate.

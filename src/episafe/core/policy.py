@@ -1,4 +1,4 @@
-"""Policies: what acts. `as_policy` turns whatever a user gives into one of the classes here."""
+"""Policies. `as_policy` turns what a user gives into one of the classes here."""
 
 import json
 from abc import ABC, abstractmethod
@@ -149,7 +149,7 @@ class ActsBySteps(Protocol):
 def as_policy(
     given: object, num_actions: int, first_step: int = 0, shape: tuple[int, ...] | None = None, view: View | None = None
 ) -> Policy:
-    """Return a policy for whatever a user gives: a Policy, a table, a function, or an object with `probabilities`.
+    """Return a policy for what a user gives: a Policy, a table, a function, or an object with `probabilities`.
 
     Where the states are listed, `shape` is (H, S, A) and the policy's answers in all states become a table. A user's
     function is called with `view(state)`.

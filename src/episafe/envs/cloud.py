@@ -68,7 +68,7 @@ class Cloud(Rules):
         return (queue, load), let_in / self.caps[-1], float(queue <= self.patience)
 
     def incumbent(self, h: int, state: RuleState) -> Array:
-        """The lowest cap, whatever happens; now and then the next one."""
+        """Return the lowest cap with most of the probability, the next one with the rest."""
         return mostly(0, 1, self.num_actions, self.variation)
 
 

@@ -141,7 +141,7 @@ def from_gymnasium(
         features: `es.features.OneHot()`, a map of `es.features`, or any function of an observation. None: chosen by
             the observation space; `origin["features"]` says what.
         move: (h, observation, action, w) -> (next observation, reward, utility), scaled to [0, 1], if chance is
-            exogenous: `info["chance"]` is all that is random after the start and does not depend on the actions.
+            exogenous: `info["chance"]` is everything random after the start and does not depend on the actions.
             `ENDED` of episafe.core.types is the next observation of an episode that ends.
         support: (h, observation) -> the values that w can take.
         cost: (observation, action, next observation, info) -> cost, in place of `info["cost"]`.

@@ -1,6 +1,6 @@
 """How kernels are compiled and cached, and how Python calls them.
 
-numba caches machine code by the file of the function alone. A kernel that calls one in another file would go on running
+numba caches machine code by the file of the function alone. A kernel that calls one in another file would keep running
 the old code of that file after a change to it, silently. So each kernel's cache is
 tied to a hash of its file and of all kernel files that it imports.
 """

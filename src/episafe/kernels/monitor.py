@@ -1,4 +1,4 @@
-"""Wealth of bets against claims about deployments, whatever delays or loses their reports.
+"""Wealth of bets against claims about deployments; reports may be delayed or lost for any reason.
 
 Deployment k is turned into a number g_k ≥ −1 whose mean, given the past, is at most 0 if the claim holds. The past is
 all plans, coins and outcomes before it, reported or not, and all that decided which reports have arrived. For a bet

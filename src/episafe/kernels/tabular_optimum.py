@@ -344,7 +344,7 @@ class BoxProblem:
         return best_mixture(best, thresholds)
 
     def safest(self, thresholds: Array, others: Sequence[Bounded]) -> Bounded:
-        """Return the policy with the largest least surplus, of `others` and of all that is found."""
+        """Return the policy with the largest least surplus, of `others` and of the policies found so far."""
         return max((*others, *self._found.values()), key=lambda one: float((one.utilities - thresholds).min()))
 
     def _look(self, weights: Array) -> None:

@@ -217,7 +217,7 @@ class SoftmaxModel:
             self.signals.sums = widened(self.signals.sums, n)
 
     def _count_as_absorbing(self, state: tuple[str]) -> None:
-        """Enter that a state leads to itself, from the second step on, whatever the action: known, not learned."""
+        """Enter that a state leads to itself, from the second step on, for every action: known, not learned."""
         rows = [0] if self.num_rows < self.horizon else list(range(1, self.horizon))
         slots = [self._slot(p, state) for p in rows]
         following = slots if self.num_rows < self.horizon else [*slots[1:], -1]

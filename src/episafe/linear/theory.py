@@ -274,7 +274,7 @@ def regret_bound(task: Task, constants: "Constants", num_episodes: int, delta: f
 def require_linear(task: Task) -> None:
     """Raise Infeasible if no kernel that is linear in the features keeps the norm bound B.
 
-    w = Σ_s' μ_h(s') has φ(s,a)ᵀw = 1 everywhere, whatever P is, and ‖w‖ ≤ B.
+    w = Σ_s' μ_h(s') has φ(s,a)ᵀw = 1 everywhere, for any P, and ‖w‖ ≤ B.
     """
     norm_bound, least = task.norm_bound or 0.0, 0.0
     if isinstance(task.features, TableFeatures):

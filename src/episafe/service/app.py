@@ -255,7 +255,7 @@ def _replay(made: Deployment, steps: list[Step]) -> None:
 
 @contextmanager
 def _client_values() -> Iterator[None]:
-    """Say that what a client sent does not fit, whatever the user's own functions raise at it."""
+    """Turn any error of the user's own functions into the answer that the client's values do not fit."""
     try:
         yield
     except (Refused, ValueError, OSError):

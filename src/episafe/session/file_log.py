@@ -123,7 +123,7 @@ class FileLog:
             self._end = number + len(lines), self._written  # need not be read again
 
     def sync(self) -> None:
-        """Return once all that was appended or read before the call is durable; one thread calls fsync for all."""
+        """Return once everything appended or read before the call is durable; one thread calls fsync for all."""
         wanted = self._written
         with self._syncing:
             while self._durable < wanted:

@@ -368,7 +368,7 @@ class Session:
         return None
 
     def _consult(self, certifier: Certifier, proposer: Proposer) -> Candidate | None:
-        """Return a proposal, or None; others go on with the certifier meanwhile."""
+        """Return a proposal, or None; other threads use the certifier meanwhile."""
         with self._mutex:
             twin, reports = self._twin(), self.state.num_reported
         candidate = twin.consult(proposer)

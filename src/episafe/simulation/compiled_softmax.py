@@ -87,7 +87,7 @@ def _deployed(cmdp: LinearCMDP, agent: Learner, plan: Plan, then: Array) -> Depl
 
 
 def _take_over(agent: Learner, plan: Plan, deployed: Deployed) -> None:
-    """Let the agent go on from the plan that the kernel left in force."""
+    """Let the agent continue from the plan that the kernel left in force."""
     bounds = deployed.bounds
     if plan.id != deployed.marks[1]:
         policy = None if deployed.marks[0] == SAFE else TablePolicy(deployed.table)

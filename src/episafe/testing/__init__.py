@@ -195,7 +195,7 @@ def _false_claims(certifier: Certifier, problem: LinearCMDP, seed: int, num_epis
 
 
 def _candidates(problem: LinearCMDP) -> dict[str, Array]:
-    """Return a greedy and a careless policy: certificates must hold whatever is proposed."""
+    """Return a greedy and a careless policy: certificates must hold for any proposals."""
     task = problem.task
     assert task.utilities is not None
     eye = np.eye(task.num_actions or 1)
