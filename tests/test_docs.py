@@ -152,7 +152,11 @@ def test_the_docs_are_short():
 
 
 def peculiar_words():
-    texts = [*(page for page in PAGES if "appendix" not in page.parts), *(ROOT / "src").rglob("*.py"), *(ROOT / "src").rglob("*.html")]
+    texts = [
+        *(page for page in PAGES if "appendix" not in page.parts),
+        *(ROOT / "src").rglob("*.py"),
+        *(ROOT / "src").rglob("*.html"),
+    ]
     return [
         f"{path.relative_to(ROOT)}:{number}: {found[0]}"
         for path in texts
