@@ -403,7 +403,7 @@ class SoftmaxProposer(Proposer):
         return float(V[0, 0]), float((V[1:, 0] - goal.utilities).min())
 
     def earned(self) -> float:
-        """Return the most that any policy earns by what was seen alone, without bonus and without regard to its utility.
+        """Return the most that any policy earns by what was seen alone, without bonus; its utility does not count.
 
         It is V̄ʳ at C_r = λ = 0, less the κH ln A that entropy may add; 0 at least.
         """
