@@ -28,13 +28,15 @@ def by_linear_program(cmdp):
 
 @pytest.fixture(scope="module")
 def shop():
-    return es.chance(Inventory(2.0), cost=lost, total_cost_at_most=4, probability=0.9)
+    return es.chance(listed(Inventory(2.0), 1.0), cost=lost, total_cost_at_most=4, probability=0.9)
 
 
 @pytest.fixture(scope="module")
 def kiosk():
     """Return a small one: 126 states, a week."""
-    return es.chance(Inventory(2.0, levels=(3, 5), horizon=7), cost=lost, total_cost_at_most=4, probability=0.75)
+    return es.chance(
+        listed(Inventory(2.0, levels=(3, 5), horizon=7), 1.0), cost=lost, total_cost_at_most=4, probability=0.75
+    )
 
 
 def random_problem(seed, costs):
@@ -167,14 +169,12 @@ def test_invalid_limits_are_refused(given, said):
 
 
 def test_errors_name_a_remedy():
-    with pytest.raises(es.InvalidProblem, match="list them first"):
-        es.chance(Inventory(2.0), cost=lost, total_cost_at_most=4, keep=True)
     with pytest.raises(es.InvalidProblem, match="got dict"):
         es.chance({}, total_cost_at_most=4)
     with pytest.raises(es.InvalidProblem, match="say which cost"):
         es.chance(es.make("tabular", num_constraints=2), total_cost_at_most=2)
     with pytest.raises(es.Infeasible, match="cannot be reached"):
-        es.chance(Inventory(2.0, levels=(3, 5)), cost=lost, total_cost_at_most=4, probability=0.9)
+        es.chance(listed(Inventory(2.0, levels=(3, 5)), 1.0), cost=lost, total_cost_at_most=4, probability=0.9)
     cost = np.random.default_rng(0).random((4, 200, 2))
     wide = es.LinearCMDP(np.full((4, 200, 2, 200), 1 / 200), cost, cost, threshold=0.1)
     with pytest.raises(es.InvalidProblem, match="coarser steps"):

@@ -81,7 +81,7 @@ def test_the_model_is_what_counting_gives():
         here = {problem.task.initial_state}
         for h, w in enumerate(chances):
             for s in here:
-                n[h, s, move.index(w)] += 1
+                n[h, s, move.values.index(w)] += 1
             here = {move(h, s, a, w)[0] for s in here for a in range(2)}
     assert np.array_equal(proposer._counts, n)
     weights = n + 2 * n.sum(axis=0) / np.maximum(n.sum(axis=(0, 2))[:, None], 1)

@@ -84,10 +84,11 @@ def as_slack(value: object) -> float | None:
     return slack
 
 
-def as_count(name: str, value: object, least: int = 1) -> int:
-    """Return a whole number of at least `least`."""
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
-        raise InvalidProblem(f"{name} must be a whole number >= {least}, got {value!r}")
+def as_count(name: str, value: object, least: int = 1, below: float = math.inf) -> int:
+    """Return a whole number of at least `least` and less than `below`."""
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or not least <= value < below:
+        wanted = f">= {least}" if math.isinf(below) else f"in [{least}, {below})"
+        raise InvalidProblem(f"{name} must be a whole number {wanted}, got {value!r}")
     return int(value)
 
 

@@ -180,9 +180,7 @@ class Task:
             replace(one, utility=_if_given(f"utility {one.name}", one.utility, (H, S, A))) for one in self.constraints
         )
         told["reward"] = _if_given("reward", self.reward, (H, S, A))
-        if not (is_number(self.initial_state) and 0 <= self.initial_state < S):
-            raise InvalidProblem(f"initial_state must be in [0, {S}), got {self.initial_state!r}")
-        told["initial_state"] = int(self.initial_state)
+        told["initial_state"] = checks.as_count("initial_state", self.initial_state, 0, S)
 
     # limits, all of shape (m,)
 

@@ -23,7 +23,7 @@ from episafe.core.types import ENDED, START, Array, IntArray, is_outside
 from episafe.problems import exact
 from episafe.problems.linear import LinearCMDP, Tables
 from episafe.problems.moves import NOWHERE, ListedMove
-from episafe.problems.rules import MAX_LISTED, Rules, listed
+from episafe.problems.rules import MAX_LISTED
 from episafe.problems.sampled import PlayedCMDP, carried
 
 Number = TypeVar("Number", bound=np.generic)
@@ -32,6 +32,7 @@ FEWEST_UNITS = 8  # of the limit, below which rounding is too coarse
 ROUNDING = 1e-9  # of a unit: costs that are a multiple up to rounding are taken for it
 LEVELS = 10  # of the total, in features, unless the limit is a small whole number
 MOST_WHOLE = 50  # a whole limit up to this is counted in ones
+AMBIGUOUS = "the problem has {} utilities: say which cost is meant, cost=…"
 REMEDY = "give costs in coarser steps, or play the problem: es.chance(es.SampledCMDP(…), …)"
 
 
@@ -59,8 +60,7 @@ def chance(
     A live system reports the same signals as without the limit.
 
     Args:
-        problem: an `es.LinearCMDP`, `Rules` (which are listed), an `es.SampledCMDP`, or what `es.from_gymnasium`
-            returns.
+        problem: an `es.LinearCMDP`, an `es.SampledCMDP`, or what `es.from_gymnasium` returns.
         cost: (H, S, A), or (h, state, action, w) -> cost ≥ 0; states are given by their names if they have names, and
             w is what chance brought, None if that is unknown. By default 1 − utility, or the cost that a Gymnasium
             environment reports.
@@ -88,15 +88,9 @@ def chance(
     if isinstance(problem, PlayedCMDP):
         told = _played(problem, cost, at_most, Constraint(None, problem.num_steps - 1 + p, slack, name), keep)
         return problem.with_total(told, problem.origin | origin)
-    if isinstance(problem, Rules):
-        if keep:
-            raise InvalidProblem(
-                "rules have no limits to keep: list them first, es.chance(listed(rules, …), keep=True)"
-            )
-        problem = listed(problem, [-1.0 for _ in problem.names] or -1.0)  # any limit: it is replaced
     if not isinstance(problem, LinearCMDP):
         raise InvalidProblem(
-            "chance takes an es.LinearCMDP, Rules, an es.SampledCMDP or what es.from_gymnasium returns, got "
+            "chance takes an es.LinearCMDP, an es.SampledCMDP or what es.from_gymnasium returns, got "
             f"{type(problem).__name__}: make one of these first"
         )
     kept = problem.task.constraints if keep else ()
@@ -121,7 +115,7 @@ def _played(problem: PlayedCMDP, cost: object, at_most: float, limit: Constraint
         raise InvalidProblem(f"cost of a played problem must be a function (h, state, action, w), got {cost!r}")
     inner, most = problem.task, at_most * (1 + ROUNDING)
     if cost is None and inner.num_constraints > 1:
-        raise InvalidProblem(f"the problem has {inner.num_constraints} utilities: say which cost is meant, cost=…")
+        raise InvalidProblem(AMBIGUOUS.format(inner.num_constraints))
     first, view, num_kept = int(inner.random_start), inner.view, inner.num_constraints if keep else 0
 
     def step(h: int, state: Any, action: int, w: object, utilities: Array | None) -> tuple[float, Array]:
@@ -202,32 +196,30 @@ def with_total(
 
 def _costs(problem: LinearCMDP, cost: object) -> Array:
     """Return costs (H, S, A, W) from an array (H, S, A), a function, or None for 1 − utility; W = 1 without chance."""
-    move, shape, names = _move_of(problem), problem.P.shape[:3], problem.task.state_names or range(problem.P.shape[1])
-    possible = np.ones((*shape, 1), dtype=bool) if move is None else _every_step(move.next_states, shape[0]) != NOWHERE
+    law, shape, names = problem.chance_law, problem.P.shape[:3], problem.task.state_names or range(problem.P.shape[1])
+    possible = np.ones((*shape, 1), dtype=bool) if law is None else _steps(law.move.next_states, shape[0]) != NOWHERE
     if cost is None:
         if problem.task.num_constraints > 1:
-            raise InvalidProblem(
-                f"the problem has {problem.task.num_constraints} utilities: say which cost is meant, cost=…"
-            )
-        utility = problem._utilities[0][..., None] if move is None else move.utilities[..., 0]
-        costs = 1 - _every_step(utility, shape[0])
+            raise InvalidProblem(AMBIGUOUS.format(problem.task.num_constraints))
+        utility = problem._utilities[0][..., None] if law is None else law.move.utilities[..., 0]
+        costs = 1 - _steps(utility, shape[0])
     elif callable(cost):
-        values, costs = (None,) if move is None else move.values, np.zeros(possible.shape)
+        values, costs = (None,) if law is None else law.move.values, np.zeros(possible.shape)
         for h, s, a, i in np.argwhere(possible).tolist():
             costs[h, s, a, i] = cost(h, names[s], a, values[i])
     else:
         costs = as_array("cost", cost, shape)[..., None]
     costs = np.where(possible, costs, 0.0)
-    if not (costs >= -TOLERANCE).all() or not np.isfinite(costs).all():
-        place = np.unravel_index(np.argmin(np.where(np.isfinite(costs), costs, -np.inf)), costs.shape)
+    if (unfit := ~(np.isfinite(costs) & (costs >= -TOLERANCE))).any():
+        h, s, a, i = np.argwhere(unfit)[0].tolist()
         raise InvalidProblem(
-            f"cost at step {place[0]}, state {place[1]}, action {place[2]} is {costs[place]:g}: give finite costs of 0 "
-            "or more, so that a total above the limit stays above it"
+            f"cost at step {h}, state {s}, action {a} is {costs[h, s, a, i]:g}: give finite costs of 0 or more, so "
+            "that a total above the limit stays above it"
         )
     return np.maximum(costs, 0.0)
 
 
-def _every_step(array: NDArray[Number], horizon: int) -> NDArray[Number]:
+def _steps(array: NDArray[Number], horizon: int) -> NDArray[Number]:
     return np.broadcast_to(array, (horizon, *array.shape[1:]))
 
 
@@ -265,11 +257,6 @@ def _common_unit(costs: Array, at_most: float) -> float | None:
     return 1 / n
 
 
-def _move_of(problem: LinearCMDP) -> ListedMove | None:
-    """Return how a listed problem moves, if the law of chance is known; a product needs both."""
-    return None if problem.chance_law is None else problem.chance_law.move
-
-
 def _product(problem: LinearCMDP, after: IntArray, utility: Array, keep: bool) -> Tables:
     """Return the arguments of the problem whose states are (s, l).
 
@@ -280,7 +267,7 @@ def _product(problem: LinearCMDP, after: IntArray, utility: Array, keep: bool) -
         keep: whether the utilities of the problem come before it.
     """
     task, law, (H, S, L, A, W) = problem.task, problem.chance_law, after.shape
-    wide: Callable[[Array], Array] = lambda array: np.repeat(array, L, axis=1)  # noqa: E731
+    wide: Callable[[Array], Array] = lambda array: np.repeat(_steps(array, H), L, axis=1)  # noqa: E731
     made: Tables = {
         "reward": wide(problem._reward),
         "safe_policy": wide(task.incumbent.table()),
@@ -297,22 +284,15 @@ def _product(problem: LinearCMDP, after: IntArray, utility: Array, keep: bool) -
         utilities = map(wide, problem._utilities if keep else ())
         made |= {"P": P.reshape(H, S * L, A, S * L), "utility": [*utilities, utility.reshape(H, S * L, A)]}
     else:
-        comes = _every_step(law.move.next_states, H)[:, :, None]
+        comes = _steps(law.move.next_states, H)[:, :, None]
         next_states = np.where(comes == NOWHERE, NOWHERE, comes * L + after).reshape(H, S * L, A, W)
         indicator = np.where(comes == NOWHERE, 0.0, utility).reshape(H, S * L, A, W, 1)
-        told = [wide(_every_step(law.move.utilities, H))] if keep else []
-        rewards, wide_law = wide(_every_step(law.move.rewards, H)), wide(_every_step(law.law, H))
-        move = ListedMove(law.move.values, next_states, rewards, np.concatenate([*told, indicator], axis=-1))
+        told = np.concatenate([*([wide(law.move.utilities)] if keep else []), indicator], axis=-1)
+        move, wide_law = ListedMove(law.move.values, next_states, wide(law.move.rewards), told), wide(law.law)
         P, _, means = move.means(wide_law)
-        made |= {"P": P / P.sum(axis=3, keepdims=True), "utility": list(np.minimum(means, 1.0))}
-        made |= {"move": move, "law": wide_law}
-    return made | {"phi": _features(task, L, made["P"])}
-
-
-def _features(task: Task, levels: int, P: Array) -> Array | None:
-    """Return φ(s, a) ⊗ e_l if P is linear in it; else None, for one-hot features of the pairs."""
-    if not isinstance(task.features, TableFeatures) or task.dim * levels > MAX_LISTED:
-        return None
-    S, A, d = task.features.phi.shape
-    wide = np.einsum("sad,lk->sladk", task.features.phi, np.eye(levels)).reshape(S * levels, A, d * levels)
-    return wide if exact.linear_measures(P, wide)[1] <= TOLERANCE else None
+        made |= {"P": P, "utility": list(np.minimum(means, 1.0)), "move": move, "law": wide_law}
+    if isinstance(task.features, TableFeatures) and task.dim * L <= MAX_LISTED:
+        phi = np.einsum("sad,lk->sladk", task.features.phi, np.eye(L)).reshape(S * L, A, task.dim * L)
+        linear = exact.linear_measures(made["P"], phi)[1] <= TOLERANCE  # else one-hot features of the pairs
+        made["phi"] = phi if linear else None
+    return made

@@ -15,19 +15,17 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.typing import ArrayLike
 
-from episafe.core.checks import TOLERANCE, as_array, as_distributions, as_unit_range, distinct_steps
+from episafe.core.checks import TOLERANCE, as_array, as_count, as_distributions, as_unit_range, distinct_steps
 from episafe.core.errors import DamagedLog, Infeasible, InvalidProblem
 from episafe.core.files import write_atomically
-from episafe.core.policy import Mixture, Policy, TablePolicy, as_policy
+from episafe.core.policy import Mixture, Policy, TablePolicy, uniform_table
 from episafe.core.task import Constraint, OneHot, TableFeatures, Task, make_constraints
 from episafe.core.types import Array, Document, PerLimit
 from episafe.kernels import tabular_optimum
 from episafe.problems import exact
-from episafe.problems.moves import NOWHERE, ChanceLaw, ListedMove, require_means
+from episafe.problems.moves import NOWHERE, ChanceLaw, ListedMove
 
 Origin = dict[str, str | int | float]
-
-
 Tables = dict[str, Any]  # the arguments of a `LinearCMDP`, by name
 
 
@@ -47,7 +45,7 @@ class LinearCMDP:
         time_homogeneous: True if P_h is the same at every step; steps then share memory, and the learner is told.
         move, law: for exogenous chance: how the problem moves given chance, which the learner is told, and the law of
             chance ℙ(w_h = w | s_h = s), (1 or H, S, W), which it is not; None for an unknown law.
-        norm_bound: B of `Task`, at least `least_norm_bound()`; None for that.
+        norm_bound: B of `Task`; None for the least that P has.
         least_total: a total utility that every episode is certain to reach; checked.
         names: the names of the limits.
         state_names, action_names, units: for people, in reports; `encode` accepts state names as observations.
@@ -69,7 +67,7 @@ class LinearCMDP:
         phi: ArrayLike | None = None,
         initial_state: int = 0,
         threshold: PerLimit = None,
-        safe_policy: object = None,
+        safe_policy: Any = None,
         slack: PerLimit = None,
         *,
         threshold_share: float | None = None,
@@ -86,40 +84,41 @@ class LinearCMDP:
     ) -> None:
         self.P = _as_kernel(P, time_homogeneous)
         self.origin: Origin = dict(origin or {})
-        shape = self.P.shape[:3]
-        reward = as_unit_range("reward", reward, shape)
-        if not isinstance(initial_state, int | np.integer) or not 0 <= initial_state < shape[1]:
-            raise InvalidProblem(f"initial_state must be a whole number in [0, {shape[1]}), got {initial_state!r}")
+        H, S, A, _ = self.P.shape
+        start = as_count("initial_state", initial_state, 0, S)
         if threshold_share is not None and threshold is None:
-            threshold = self._shared_threshold(utility, initial_state, threshold_share)
+            threshold = self._shared_threshold(utility, start, threshold_share)
         if threshold is None:
             raise InvalidProblem("threshold is missing: give the expected total utility b to keep")
-        constraints = make_constraints(utility, threshold, slack, names, least_total)
-        told = [
-            replace(one, utility=as_unit_range(f"utility of {one.name}", one.utility, shape)) for one in constraints
-        ]
-        incumbent = self._incumbent(safe_policy, told, initial_state)
-        features = OneHot() if phi is None else TableFeatures(as_array("phi", phi, (shape[1], shape[2], None)))
-        table = incumbent.table()
-        slacks = (exact.policy_values(self.P, reward, one.utility, table, initial_state)[1] for one in told)
-        self.task = Task(
-            *(shape[0], shape[2]),
-            constraints=tuple(replace(one, slack=_slack(one, value)) for one, value in zip(told, slacks, strict=True)),
-            incumbent=incumbent,
-            initial_state=int(initial_state),
-            num_states=shape[1],
+        limits = make_constraints(utility, threshold, slack, names, least_total)
+        task = Task(
+            *(H, A),
+            constraints=tuple(replace(one, slack=None) for one in limits),
+            incumbent=TablePolicy(uniform_table(H, S, A)) if safe_policy is None else safe_policy,
+            initial_state=start,
+            num_states=S,
             reward=reward,
-            features=features,
+            features=OneHot() if phi is None else TableFeatures(as_array("phi", phi, (S, A, None))),
             time_homogeneous=bool(time_homogeneous),
             move=move,
             support=None if move is None else move.support,
-            state_names=_as_names(state_names, shape[1]),
+            state_names=_as_names(state_names, S),
             action_names=tuple(action_names),
             units=dict(units or {}),
         )
-        self._reward, self._utilities = reward, tuple(one.utility for one in told)
-        self.task = replace(self.task, norm_bound=_norm_bound(norm_bound, self.least_norm_bound(), self.task.dim))
+        self._reward, self._utilities = task.reward, tuple(one.utility for one in task.constraints)
+        if safe_policy is None:
+            incumbent: Policy = TablePolicy(exact.safest(self.P, self._utilities, start)[0], "incumbent")
+        else:
+            incumbent = task.incumbent
         self._known: WeakKeyDictionary[Policy, Array] = WeakKeyDictionary()
+        self.task = replace(task, incumbent=incumbent)
+        slacks = [self._slack(*each) for each in zip(limits, self._utilities, self.values(incumbent)[1:], strict=True)]
+        least = exact.least_norm_bound(self.P, task.features.phi if isinstance(task.features, TableFeatures) else None)
+        limits = tuple(replace(one, slack=slack) for one, slack in zip(task.constraints, slacks, strict=True))
+        self.task = replace(self.task, constraints=limits, norm_bound=_norm_bound(norm_bound, least, task.dim))
+        for c, one in enumerate(limits):
+            self._require_least_total(c, one)
         self.chance_law = self._checked_law(move, law)
 
     def __repr__(self) -> str:
@@ -133,41 +132,45 @@ class LinearCMDP:
         reached: Array = share * exact.safest(self.P, each, initial_state)[1]
         return float(reached[0]) if several is None else reached
 
-    def _incumbent(self, given: object, constraints: Sequence[Constraint], initial_state: int) -> Policy:
-        for one in constraints:
-            largest = exact.utility_greedy(self.P, one.utility)[1][initial_state]
-            exact.require_reachable(one.threshold, float(largest), one.name if len(constraints) > 1 else "")
-        if given is None:
-            table = exact.safest(self.P, [one.utility for one in constraints], initial_state)[0]
-            return TablePolicy(table, "incumbent")
-        return as_policy(given, self.P.shape[2], 0, self.P.shape[:3])
+    def _slack(self, one: Constraint, utility: Array, value: float) -> float:
+        """Return the slack to tell the learner: the given one, if it is true, else the incumbent's own."""
+        true = value - one.threshold
+        if true <= TOLERANCE:
+            largest = float(exact.utility_greedy(self.P, utility)[1][self.task.initial_state])
+            exact.require_reachable(one.threshold, largest, one.name if self.task.num_constraints > 1 else "")
+            raise Infeasible(
+                f"safe_policy does not exceed the limit on {one.name}: it reaches {value:.12g}, and the threshold is "
+                f"{one.threshold:.12g}; give a safer incumbent or lower the threshold"
+            )
+        if one.slack is not None and one.slack > true + TOLERANCE:
+            raise Infeasible(
+                f"slack of {one.name} must lie in (0, {true:.12g}], what the incumbent has above the threshold, "
+                f"got {one.slack:.12g}"
+            )
+        return float(true) if one.slack is None else one.slack
 
     def _checked_law(self, move: ListedMove | None, law: object) -> ChanceLaw | None:
-        """Return the law of chance, if it and the stated least totals agree with the arrays."""
-        task = self.task
-        for c, one in enumerate(task.constraints):
-            if one.least_total:
-                self._require_least_total(c, one)
+        """Return the law of chance, if it agrees with the arrays."""
+        if move is None and law is not None:
+            raise InvalidProblem("a law of chance needs move: give both")
         if move is None:
-            if law is not None:
-                raise InvalidProblem("a law of chance needs move: give both")
             return None
-        if move.utilities.shape[4] != task.num_constraints or move.next_states.shape[1:3] != self.P.shape[1:3]:
-            _n, S, A, _W, m = move.utilities.shape
+        _, S, A, _, m = move.utilities.shape
+        if (S, A, m) != (*self.P.shape[1:3], self.task.num_constraints):
             raise InvalidProblem(
                 f"move has {S} states, {A} actions and {m} utilities, and the problem has {self.P.shape[1]}, "
-                f"{self.P.shape[2]} and {task.num_constraints}: give utilities of shape (n, S, A, W, m)"
+                f"{self.P.shape[2]} and {self.task.num_constraints}: give utilities of shape (n, S, A, W, m)"
             )
         if law is None:
             return None
-        found = ChanceLaw(move, law, task.initial_state, self.P.shape[0])
-        require_means(found, self.P, task.reward, np.stack(self._utilities))
+        found = ChanceLaw(move, law, self.task.initial_state, self.P.shape[0])
+        found.require_means(self.P, self._reward, np.stack(self._utilities))
         return found
 
     def _require_least_total(self, c: int, one: Constraint) -> None:
         """Raise if an episode can have a smaller total utility than the constraint states."""
         least, move = np.zeros(self.P.shape[1]), self.task.move
-        for h in reversed(range(self.P.shape[0])):
+        for h in reversed(range(self.P.shape[0] if one.least_total else 0)):
             if isinstance(move, ListedMove):  # utilities depend on chance
                 row = move.row(h)
                 comes, utilities = move.next_states[row], move.utilities[row, ..., c]
@@ -211,12 +214,8 @@ class LinearCMDP:
 
     @cached_property
     def _optimum(self) -> tabular_optimum.Optimum:
-        names = [one.name for one in self.task.constraints]
-        return exact.optimum(self.P, self._reward, *self._limits, self.task.initial_state, names)
-
-    @property
-    def _limits(self) -> tuple[Array, Array]:
-        return np.stack(self._utilities), self.task.thresholds
+        names, limits = [one.name for one in self.task.constraints], (np.stack(self._utilities), self.task.thresholds)
+        return exact.optimum(self.P, self._reward, *limits, self.task.initial_state, names)
 
     def occupancy(self, policy: object) -> Array:
         """Return w_h(s, a) = ℙ(s_h = s, a_h = a), shape (H, S, A)."""
@@ -233,11 +232,6 @@ class LinearCMDP:
         features = self.task.features
         return exact.linear_measures(self.P, features.phi)[1] if isinstance(features, TableFeatures) else 0.0
 
-    def least_norm_bound(self) -> float:
-        """Return the least norm bound known for P; √d for one-hot features, inf if P is not linear in φ."""
-        features = self.task.features
-        return exact.least_norm_bound(self.P, features.phi if isinstance(features, TableFeatures) else None)
-
     def without_signals(self) -> "LinearCMDP":
         """Return the same problem for a learner that is told neither reward nor utility and learns both."""
         hidden = tuple(replace(one, utility=None) for one in self.task.constraints)
@@ -248,16 +242,15 @@ class LinearCMDP:
     def save(self, path: str | Path) -> None:
         """Write the problem to one .npz file without pickle; it replaces an older file in one step."""
         task = self.task
-        arrays: dict[str, Any] = {"P": distinct_steps(self.P), "reward": self._reward, "utility": self._limits[0]}
+        arrays: dict[str, Any] = {"P": distinct_steps(self.P), "reward": self._reward, "utility": self._utilities}
         arrays |= {"threshold": task.thresholds, "slack": task.slacks, "least_total": task.least_totals}
         arrays |= {"safe_policy": task.incumbent.table()}
         if isinstance(task.features, TableFeatures):
             arrays["phi"] = task.features.phi
         facts: Document = {
             "origin": self.origin, "initial_state": task.initial_state, "time_homogeneous": task.time_homogeneous,
-            "norm_bound": task.norm_bound, "names": [one.name for one in task.constraints],
-            "state_names": list(task.state_names),
-            "action_names": list(task.action_names), "units": dict(task.units),
+            "norm_bound": task.norm_bound, "names": [one.name for one in task.constraints], "units": dict(task.units),
+            "state_names": list(task.state_names), "action_names": list(task.action_names),
         }  # fmt: skip
         if isinstance(task.move, ListedMove):
             arrays |= {"next_states": task.move.next_states, "rewards": task.move.rewards}
@@ -334,21 +327,3 @@ def _norm_bound(given: float | None, least: float, dim: int) -> float:
     if not given >= least * (1 - TOLERANCE):
         raise Infeasible(f"norm_bound is {given:.12g}, and P needs {least:.12g} with these features: leave it out")
     return float(given)
-
-
-def _slack(one: Constraint, value: float) -> float:
-    """Return the slack to tell the learner: the given one, if it is true, else the incumbent's own."""
-    true = value - one.threshold
-    if true <= TOLERANCE:
-        raise Infeasible(
-            f"safe_policy does not exceed the limit on {one.name}: it reaches {value:.12g}, and the threshold is "
-            f"{one.threshold:.12g}; give a safer incumbent or lower the threshold"
-        )
-    if one.slack is None:
-        return true
-    if one.slack > true + TOLERANCE:
-        raise Infeasible(
-            f"slack of {one.name} must lie in (0, {true:.12g}], what the incumbent has above the threshold, "
-            f"got {one.slack:.12g}"
-        )
-    return one.slack

@@ -2,7 +2,6 @@
 
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
 
 import numpy as np
 
@@ -47,7 +46,7 @@ class ListedMove:
 
     def __call__(self, h: int, state: int, action: int, w: object) -> tuple[int, float, Array]:
         """Return the next state, the reward and the utilities (m,) given chance w."""
-        i = self.index(w)
+        i = self._number.get(chance_key(w), NOWHERE)
         at = (self.row(h), state, action, i)
         following = NOWHERE if i < 0 else int(self.next_states[at])
         if following == NOWHERE and self.unlisted is not None:
@@ -59,10 +58,6 @@ class ListedMove:
                 f"{self.values[0]!r}"
             )
         return following, float(self.rewards[at]), self.utilities[at]
-
-    def index(self, w: object) -> int:
-        """Return the number of a value of chance; −1 if the arrays do not contain it."""
-        return self._number.get(chance_key(w), NOWHERE)
 
     def row(self, h: int) -> int:
         """Return the row of the arrays that step h uses."""
@@ -106,6 +101,7 @@ class ChanceLaw:
             raise InvalidProblem("the law has values that move does not know: give their next states")
         if not is_exogenous(move, self.law, start, horizon):
             raise InvalidProblem("chance depends on the actions, so it is not exogenous: leave move and law out")
+        self.running = np.cumsum(self.law, axis=2)  # (n, S, W)
         self._start, self._horizon = start, horizon
 
     def draw(self, rng: np.random.Generator) -> tuple[int, tuple[object, ...]]:
@@ -119,10 +115,13 @@ class ChanceLaw:
             state = int(self.move.next_states[row, state, 0, i])
         return self._start, tuple(chances)
 
-    @cached_property
-    def running(self) -> Array:
-        """Return the sums of the law along its last axis, (n, S, W)."""
-        return np.cumsum(self.law, axis=2)
+    def require_means(self, P: Array, reward: Array, utilities: Array) -> None:
+        """Raise if a kernel (H, …), a reward (H, …) or utilities (m, H, …) are not the means of move under the law."""
+        for name, told, made in zip(
+            ("P", "reward", "utility"), (P, reward, utilities), self.move.means(self.law), strict=True
+        ):
+            if np.abs(told - made).max() > TOLERANCE:
+                raise InvalidProblem(f"{name} is not the mean of move under the law: make both from the same rules")
 
 
 def is_exogenous(move: ListedMove, law: Array, start: int, horizon: int) -> bool:
@@ -159,12 +158,3 @@ def chance_key(w: object) -> Hashable:
     if isinstance(w, Mapping):
         return tuple((name, chance_key(part)) for name, part in sorted(w.items()))
     return w  # any hashable value
-
-
-def require_means(law: ChanceLaw, P: Array, reward: Array, utilities: Array) -> None:
-    """Raise if a kernel (H, …), a reward (H, …) or utilities (m, H, …) are not the means of move under the law."""
-    for name, told, made in zip(
-        ("P", "reward", "utility"), (P, reward, utilities), law.move.means(law.law), strict=True
-    ):
-        if np.abs(told - made).max() > TOLERANCE:
-            raise InvalidProblem(f"{name} is not the mean of move under the law: make both from the same rules")
