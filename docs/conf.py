@@ -7,7 +7,9 @@ import episafe
 project, author = "episafe", "the episafe authors"
 project_copyright = author
 release = version = episafe.__version__
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.mathjax"]
+extensions += ["sphinxcontrib.bibtex", "sphinx-mathjax-offline"]  # formulas need no network
+bibtex_bibfiles, bibtex_default_style, bibtex_reference_style = ["references.bib"], "plain", "author_year"
 exclude_patterns = ["_build"]
 html_theme, html_title = "furo", "episafe"
 html_show_sphinx = False

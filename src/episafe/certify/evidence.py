@@ -1,6 +1,6 @@
 """Evidence and what it proves. Trusted, together with kernels/wealth.py: no heuristic is in these two files.
 
-Section numbers are those of docs/appendix/certificates.md.
+Section numbers are those of docs/appendix/theory.md.
 """
 
 import math
@@ -85,7 +85,7 @@ class Accounts:
     """One account per limit and candidate: its wealth, its bound, and its deployments that are not reported yet.
 
     The incumbent is row 0. Its bound is stated, b + ξ; if the slack is unknown it has a sequence of its own, as if it
-    were the first candidate. Candidate j = 1, 2, … has δ_j = δ/(j(j+1)), δ_j/m for each limit (sections 2.4 and 7).
+    were the first candidate. Candidate j = 1, 2, … has δ_j = δ/(j(j+1)), δ_j/m for each limit (sections 2.4 and 6).
     A deployment counts at its worst from when it is made until it is reported (section 2.3).
 
     Args:

@@ -10,7 +10,7 @@ is a martingale if μ = V, and so is its mean over B bets. By Lemma 2 every μ a
 small. A deployment without a report counts as q = 1 and X = x₀: a factor 1 − λ, the least that a factor can be
 (Lemma 3). Wealth is kept on a grid of means. It falls with μ, so L is the largest point that any prefix of the
 deployments reached. Scalar float64 in deployment order, so that a replay gives the same bits.
-docs/appendix/certificates.md has the proofs.
+docs/appendix/theory.md has the proofs.
 """
 
 from typing import NamedTuple

@@ -234,7 +234,7 @@ def incumbent_phase(task: Task | Sizes, C_u: float, delta: float = 0.05) -> floa
     """N₀, first episodes (or logged ones) of the incumbent after which V^{π_sf,β} ≤ ξ/(2C_u) for ever.
 
     From then on every episode is optimistic, which closes the gap in the paper's regret proof
-    (docs/appendix/regret.md).
+    (docs/appendix/theory.md, section 7.4).
     """
     return _episodes_until(task, _slack(task) / (2 * C_u), delta)
 
