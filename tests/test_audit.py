@@ -127,7 +127,7 @@ FORGED = {
     "shares": (replaced(Report, lambda r: len(set(r.evidence.shares)) > 1, evidence=wrong_shares), "computed again"),
     "totals": (replaced(Report, evidence=better_totals), "computed again"),
     "a sum": (replaced(Report, episode=lambda r: msgspec.structs.replace(r.episode, total_utility=(4.0,))), "sum to"),
-    "a promotion": (lambda bodies: [*bodies, Decide("promote", "bribed", name="good")], "promoted"),
+    "a promotion": (lambda bodies: [*bodies, Decide("promote", "bribed", name="good")], "promote certified"),
     "a second report": (lambda bodies: [*bodies, bodies[first(bodies, Report)]], "not pending"),
     "an alarm": (lambda bodies: [*bodies, AlarmRaised("bound", "invented", True)], "does not follow"),
     "a candidate again": (lambda bodies: [*bodies, NewCandidate("incumbent")], "exists already"),

@@ -6,12 +6,20 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from episafe.certify.box import Box
     from episafe.certify.fresh_data import FreshData
+    from episafe.certify.guard import Both, Budget
     from episafe.certify.hindsight import Hindsight
     from episafe.certify.observation import Observation
 
-__all__ = ["Box", "FreshData", "Hindsight", "Observation"]
+__all__ = ["Both", "Box", "Budget", "FreshData", "Hindsight", "Observation"]
 
-_MODULES = {"Box": "box", "FreshData": "fresh_data", "Hindsight": "hindsight", "Observation": "observation"}
+_MODULES = {
+    "Both": "guard",
+    "Box": "box",
+    "Budget": "guard",
+    "FreshData": "fresh_data",
+    "Hindsight": "hindsight",
+    "Observation": "observation",
+}
 
 
 def __getattr__(name: str) -> type:

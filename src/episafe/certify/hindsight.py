@@ -10,7 +10,7 @@ import numpy as np
 
 from episafe.certify.evidence import FINENESS, Accounts
 from episafe.certify.observation import Observation
-from episafe.certify.replays import Traces, replays_of, same_state
+from episafe.certify.replays import Traces, replays_of
 from episafe.certify.traces import TraceProposer
 from episafe.certify.trials import PROPOSAL, Trials
 from episafe.core.agent import Candidate, Certifier, Evidence, Goal, Proposer
@@ -72,7 +72,7 @@ class Hindsight(Certifier):
     """
 
     name: ClassVar[str] = "hindsight"
-    uses_traces: ClassVar[bool] = True
+    uses_traces = True
 
     def __init__(self, delta: float = 0.05) -> None:
         self.delta = as_probability("delta", delta)
@@ -241,14 +241,7 @@ class Hindsight(Certifier):
         seen = self.observed.evidence(deployment, episode) if episode.states is not None else None
         fault = ""
         if episode.trace is not None and not self.refuted and task.move is not None:
-            trace = self.replays.read(episode.trace)
-            if episode.states is not None:
-                if not same_state(episode.states[0], task.initial_state):
-                    raise InvalidEpisode(
-                        f"states[0] is {episode.states[0]!r}, and replays start at {task.initial_state!r}: reset the "
-                        "system there, or state a random start"
-                    )
-                fault = self.replays.fault_of(episode, trace)
+            trace, fault = self.replays.judge(episode)
             if not fault:
                 rows = self.accounts.rows
                 policies = [policy for i in rows if (policy := self.trials.policies[i]) is not None]

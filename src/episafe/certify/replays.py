@@ -90,6 +90,18 @@ class Replays(ABC):
         column is the probability of that. `keys`: one for each trace, from which, with the salt, randomness is drawn.
         """
 
+    def judge(self, episode: Episode) -> tuple[Trace, str]:
+        """Return the trace of an episode, and where the episode is not what `move` makes of it; "" if nowhere."""
+        trace, start = self.read(episode.trace), self.task.initial_state
+        if episode.states is None:  # a person acted
+            return trace, ""
+        if not same_state(episode.states[0], start):
+            raise InvalidEpisode(
+                f"states[0] is {episode.states[0]!r}, and replays start at {start!r}: reset the system there, or state "
+                "a random start"
+            )
+        return trace, self.fault_of(episode, trace)
+
     def fault_of(self, episode: Episode, trace: Trace) -> str:
         """Return where an episode is not what `move` makes of its trace, which was read; "" if nowhere.
 

@@ -65,7 +65,7 @@ class SafeAgent(Agent):
         self.certifier, self.level, self.uses_traces = certifier, certifier.level, certifier.uses_traces
         certifier.start(task)
         if proposer is None:
-            proposer = TraceProposer(task) if isinstance(certifier, Hindsight) else SoftmaxProposer(task)
+            proposer = TraceProposer(task) if certifier.uses_traces else SoftmaxProposer(task)
         self.proposer = family or proposer
         self.proposer.start(task)
         self.candidates = []
@@ -87,6 +87,7 @@ class SafeAgent(Agent):
 
     def plan(self) -> Plan:
         """Return the plan of the next deployment; each call is another deployment."""
+        self.certifier.announce(str(self._num_plans))
         self.adopt(self.decide())
         assert self._plan is not None
         self.certifier.deployed(self._plan.id, self._plan)

@@ -234,7 +234,7 @@ class Certifier(ABC):
 
     name: ClassVar[str]
     level: Level = "theorem"
-    uses_traces: ClassVar[bool] = False
+    uses_traces: bool = False
     task: Task
 
     def start(self, task: Task) -> None:
@@ -268,6 +268,9 @@ class Certifier(ABC):
     def plan(self) -> Plan:
         """Return the best mixture that may be deployed now, trials included; else the incumbent."""
 
+    def announce(self, episode_id: str) -> None:
+        """Note the id of the next deployment, for certifiers with a calendar; raise if it has no place there."""
+
     @abstractmethod
     def deployed(self, deployment: int, plan: Plan, component: int | None = None) -> None:
         """Count a deployment at its worst until it is reported."""
@@ -296,6 +299,12 @@ class Certifier(ABC):
         weights = [1.0] if isinstance(policy, Policy) else policy.weights.tolist()
         return np.sum([weight * bounds[name] for name, weight in zip(names, weights, strict=True)], axis=0)
 
+    def refusal(self, plan: Plan) -> str:
+        """Return why a plan may not be deployed next, by what is recorded; "" if it may."""
+        bounds, limits = self.proves(plan), self.task.thresholds
+        reaches = (bounds >= limits).all()
+        return "" if reaches else f"the plan is proved to reach {bounds.tolist()}, below the limits {limits.tolist()}"
+
     def promote(self, name: str) -> None:
         """Let a certified candidate act wherever the incumbent would."""
         raise TypeError(f"{type(self).__name__} promotes no candidates")
@@ -315,4 +324,9 @@ class Certifier(ABC):
     @property
     def invalid_reason(self) -> str:
         """Return why nothing is proved any more; "" while the certificate stands."""
+        return ""
+
+    @property
+    def warning(self) -> str:
+        """Return what a person should know of the last reports; "" if nothing."""
         return ""

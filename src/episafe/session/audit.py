@@ -16,7 +16,6 @@ from episafe.core.types import INCUMBENT, Array
 from episafe.session.events import (
     Abandon,
     AlarmRaised,
-    Decide,
     Deploy,
     Event,
     NewCandidate,
@@ -144,10 +143,6 @@ class _Checker:
             self._report(body)
         elif isinstance(body, Abandon) and body.id not in self.state.pending:
             raise _Refused(f"deployment {body.id} is abandoned and not pending")
-        elif isinstance(body, Decide) and body.what == "promote":
-            bound = self.state.bounds().get(body.name)
-            if bound is None or not (bound >= self.state.task.thresholds).all():
-                raise _Refused(f"{body.name!r} is promoted, and its bounds {bound} do not reach the limits")
         elif isinstance(body, AlarmRaised) and body.monitor in TESTS:
             self._alarm(body)
 
@@ -192,10 +187,11 @@ class _Checker:
         """Recompute what is proved of a mixture; it must reach the limits by itself."""
         state = self.state
         assert state.certifier is not None
-        bounds = state.certifier.proves(state.plan_of(body))
-        limits, recorded = state.task.thresholds, of_numbers(body.bounds)
-        if not (bounds >= limits).all():
-            raise _Refused(f"the plan is proved to reach {bounds.tolist()}, below the limits {limits.tolist()}")
+        state.certifier.announce(body.episode_id)
+        plan, recorded = state.plan_of(body), of_numbers(body.bounds)
+        if refusal := state.certifier.refusal(plan):
+            raise _Refused(refusal)
+        bounds = state.certifier.proves(plan)
         if not (recorded <= bounds + AGREE * np.maximum(1, np.abs(bounds))).all():
             raise _Refused(f"the recorded bounds {recorded.tolist()} exceed those that are proved, {bounds.tolist()}")
 

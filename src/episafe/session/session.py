@@ -212,6 +212,8 @@ class Session:
             for id in list(state.pending)[:100]
             if id < old
         ]
+        if state.certifier is not None:
+            state.certifier.announce(episode_id)
         plan = replace(self._plan(problem), id=state.num_deployed)
         parts = self._parts(plan)
         weights = {name: weight for name, weight, _ in parts}

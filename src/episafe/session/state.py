@@ -35,12 +35,13 @@ from episafe.session.events import (
 )
 from episafe.session.monitors import Monitors
 
-CERTIFIERS = {  # name in settings -> module and class, for audits without the agent
-    "observation": ("observation", "Observation"),
-    "hindsight": ("hindsight", "Hindsight"),
-    "box": ("box", "Box"),
-    "fresh-data": ("fresh_data", "FreshData"),
-    "rollout": ("staged", "Staged"),
+CERTIFIERS = {  # name in settings -> module, class and arguments, for audits without the agent
+    "observation": ("observation", "Observation", ("delta",)),
+    "hindsight": ("hindsight", "Hindsight", ("delta",)),
+    "box": ("box", "Box", ("delta",)),
+    "fresh-data": ("fresh_data", "FreshData", ("delta",)),
+    "rollout": ("staged", "Staged", ("delta",)),
+    "budget": ("guard", "Budget", ("window", "incumbent_least", "least", "form", "calendar", "alpha")),
 }
 LEARN_AT = 10_000  # episodes that wait for the learner at most, so that memory stays bounded
 MANY_OVERRIDES = 0.05  # of the reports: status() then warns
@@ -200,6 +201,7 @@ class SessionState:
             self._episode_ids[body.episode_id] = body.id
         self._tally(body.component).deployments += 1
         if self.certifier is not None:
+            self.certifier.announce(body.episode_id)
             self.certifier.deployed(body.id, self.plan_of(body), list(body.weights).index(body.component))
         self.monitors.deployed(body.id, body.component, body.weights, of_numbers(body.bounds))
 
@@ -415,6 +417,8 @@ class SessionState:
                 f"{self.num_overridden} of {self.num_reported} episodes were overridden: they count at their worst, so "
                 "little can be certified"
             )
+        if self.certifier is not None and self.certifier.warning:
+            found.append(self.certifier.warning)
         for name in self.changed_candidates:
             found.append(f"the candidate {name!r} of this process is not the recorded one, which acts: rename it")
         if len(self.pending) > 50:
@@ -457,15 +461,24 @@ def task_of_limits(body: Begin) -> Task:
 
 def certifier_of(settings: dict[str, Any], task: Task) -> Certifier | None:
     """Return a fresh certifier by recorded settings; None if there was none, or if it needs the problem."""
-    if settings.get("certifier") not in CERTIFIERS:
-        return None
-    module, name = CERTIFIERS[settings["certifier"]]
-    certifier: Certifier = getattr(import_module(f"episafe.certify.{module}"), name)(delta=settings["delta"])
     try:
-        certifier.start(task)
+        certifier = _unstarted(settings)
+        if certifier is not None:
+            certifier.start(task)
     except InvalidProblem:
         return None
     return certifier
+
+
+def _unstarted(settings: dict[str, Any]) -> Certifier | None:
+    """Return a certifier with the recorded arguments."""
+    if settings.get("certifier") == "both":
+        return import_module("episafe.certify.guard").Both(*map(_unstarted, settings["parts"]))
+    if settings.get("certifier") not in CERTIFIERS:
+        return None
+    module, name, arguments = CERTIFIERS[settings["certifier"]]
+    made = vars(import_module(f"episafe.certify.{module}"))[name]
+    return made(**{argument: settings[argument] for argument in arguments})
 
 
 def fingerprint(task: Task) -> str:

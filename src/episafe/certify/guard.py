@@ -1,0 +1,507 @@
+"""Budget and Both: certifiers that keep every window of episodes at the limit.
+
+The arithmetic is in budget.py. Here are the replays that it is fed with, and the choice of a policy, a heuristic.
+"""
+
+from calendar import monthrange
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import date
+from typing import ClassVar, Literal
+
+import numpy as np
+
+from episafe.certify.budget import Calendar, Relative, Windows
+from episafe.certify.evidence import admits, components
+from episafe.certify.replays import replays_of
+from episafe.certify.trials import PROPOSAL
+from episafe.core.agent import Candidate, Certifier, Evidence, Goal, Proposer
+from episafe.core.checks import TOLERANCE, as_count
+from episafe.core.errors import Infeasible, InvalidEpisode, InvalidProblem
+from episafe.core.policy import Mixture, Policy
+from episafe.core.task import Constraint, Task
+from episafe.core.types import INCUMBENT, Array, Episode, PerLimit, Plan, Settings
+
+Form = Literal["replay", "sure", "relative"]
+GUARD = "window:"  # before the names in evidence that window sums rest on
+REFIT = 7  # reports from one proposal to the next
+SMALLEST = 1e-6  # share of a plan that is worth a coin
+AGREES = 1e-9  # recomputed shares agree to this
+
+PROMISES = {
+    "replay": "the mean total utility of every window of {n} consecutive episodes{months} is at least the threshold, "
+    "where each episode counts with its expectation over the draw of the component, by replay on its trace",
+    "sure": "the mean of the reported total utilities of every window of {n} consecutive episodes{months} is at least "
+    "the threshold",
+    "relative": "the sum of the total utilities from the beginning is never below {alpha:g} times what the incumbent "
+    "would have had, where each episode counts with its expectation over the draw of the component, by replay",
+}
+REPLAYED = (
+    "move and the traces are exact, the actions do not change what chance brings, and no trace depends on the draw of "
+    "the component in its episode; where states are not listed, a random policy counts with the actions drawn for it"
+)
+LEASTS = "no episode of the incumbent totals less than {x}, and none of another policy less than {least}; "
+CERTAIN = (
+    "a missing report counts at its worst; no law of chance is assumed: days may drift, depend on each other or be "
+    "chosen by an adversary. Nothing is promised of the expected utility of a single policy or episode"
+)
+
+
+class Budget(Certifier):
+    """Every window of episodes keeps the limit, without statistics: level "window".
+
+    In each episode the candidate has the largest weight that every window containing this episode can pay for, even if
+    the candidate brings its least and the incumbent acts in the rest of the window. So the incumbent must never total
+    less than the limit.
+
+    Args:
+        window: n; every n consecutive episodes are a window.
+        incumbent_least: a total that no episode of the incumbent falls below, at least the threshold; one number, or
+            one per limit, in the units of the task's totals. The relative form needs none.
+        least: a total that no episode of any other policy falls below.
+        form: "replay" counts expectations over the draw of the component and needs `move` and traces; "sure" counts
+            reported totals and deploys a candidate fully or not; "relative" compares running sums with the incumbent's.
+        calendar: "month", if episode ids are dates and every day has one episode; or episode id -> (window, at least
+            how many later episodes it has), for windows in addition.
+        alpha: the share of the incumbent's sum that the relative form keeps.
+    """
+
+    name: ClassVar[str] = "budget"
+    level = "window"
+
+    def __init__(
+        self,
+        window: int = 28,
+        incumbent_least: PerLimit = None,
+        least: PerLimit = 0.0,
+        form: Form = "replay",
+        calendar: Calendar | Literal["month"] | None = None,
+        *,
+        alpha: float = 0.9,
+    ) -> None:
+        if form not in PROMISES:
+            raise InvalidProblem(f'form must be "replay", "sure" or "relative", got {form!r}')
+        if incumbent_least is None and form != "relative":
+            raise InvalidProblem("incumbent_least is missing: give a total that no episode of the incumbent is below")
+        if not (calendar is None or calendar == "month" or callable(calendar)):
+            raise InvalidProblem(f'calendar must be "month" or a function of the episode id, got {calendar!r}')
+        if not 0 < alpha < 1:
+            raise InvalidProblem(f"alpha must be between 0 and 1, got {alpha!r}")
+        self.window, self.form, self.alpha, self.calendar = as_count("window", window), form, float(alpha), calendar
+        self._given = incumbent_least, least
+        self.uses_traces = form != "sure"
+        self.candidates: dict[str, Candidate] = {}
+        self.target = INCUMBENT
+        self.own_leasts: dict[str, Array] = {}  # of candidates that state their own, (m,)
+        self.num_reports = self.num_candidates = self.next_proposal = 0
+        self._plans: dict[int, Plan] = {}  # without a report
+        self._invalid = self._warning = self._episode_id = ""
+
+    def __repr__(self) -> str:
+        return f"Budget(window={self.window}, form={self.form!r})"
+
+    def start(self, task: Task) -> None:
+        """Bind the certifier to a task."""
+        self.task, m = task, task.num_constraints
+        x, least = (np.zeros(m) if one is None else per_limit(one, task) for one in self._given)
+        self.least = np.maximum(least, task.least_totals)
+        self.x = self.least if self.form == "relative" else x
+        self._require_reach(task.constraints)
+        if self.uses_traces and task.move is None and task.num_actions is not None:
+            raise InvalidProblem(f'the form "{self.form}" replays traces: give the problem move=…, or use form="sure"')
+        calendar = month_of if self.calendar == "month" else self.calendar
+        self.windows = Windows(self.window, task.thresholds, self.x, calendar)
+        if self.form == "relative" and task.horizon is None:
+            raise InvalidProblem('the form "relative" needs a largest total: give the problem a horizon')
+        self.sums = Relative(self.alpha, float(task.horizon or 1), m)
+        self.use_salt("")
+
+    def _require_reach(self, constraints: Sequence[Constraint]) -> None:
+        for one, x in zip(constraints, self.x.tolist(), strict=True):
+            if x < one.threshold and self.form != "relative":
+                raise Infeasible(
+                    f"the incumbent's least total {x:g} of {one.name} is below the threshold {one.threshold:g}, so no "
+                    'window can be promised: take another incumbent or threshold, or form="relative", which keeps '
+                    "running sums above a share of the incumbent's"
+                )
+
+    def use_salt(self, salt: str) -> None:
+        """Draw the actions of randomised policies in replays from this private salt, where states are not listed."""
+        if self.uses_traces and self.task.move is not None:
+            self.replays = replays_of(self.task, salt)
+
+    def settings(self) -> Settings:
+        """Return the arguments and the statement."""
+        months = " and of every finished calendar window" if self.calendar is not None else ""
+        promise = PROMISES[self.form].format(n=self.window, months=months, alpha=self.alpha)
+        facts = "" if self.form == "relative" else LEASTS.format(x=self.x.tolist(), least=self.least.tolist())
+        every_day = "every day of a month has one episode; " if self.calendar == "month" else ""
+        replayed = f"{REPLAYED}; " if self.uses_traces else "reports are true; "
+        return {
+            "certifier": self.name,
+            "window": self.window,
+            "incumbent_least": self.x.tolist(),
+            "least": self.least.tolist(),
+            "form": self.form,
+            "calendar": "function" if callable(self.calendar) else self.calendar,
+            "alpha": self.alpha,
+            "statement": f"{promise}, if: {facts}{every_day}{replayed}{CERTAIN}",
+        }
+
+    def add(self, candidate: Candidate) -> None:
+        """Let a candidate be deployed; a proposal takes the place of the last one."""
+        self.note_least(candidate)
+        if candidate.name.startswith(PROPOSAL):
+            for name in [one for one in self.candidates if one.startswith(PROPOSAL)]:
+                self.withdraw(name)
+            self.postpone()
+        self.num_candidates += 1
+        self.candidates[candidate.name], self.target = candidate, candidate.name
+
+    def note_least(self, candidate: Candidate) -> None:
+        """Note the least totals that a candidate states for itself."""
+        if candidate.least_totals is not None:
+            self.own_leasts[candidate.name] = np.maximum(self.least, candidate.least_totals)
+
+    def goal(self) -> Goal | None:
+        """Return the limits when it is time for a proposal: once a week."""
+        return None if self._invalid or self.num_reports < self.next_proposal else Goal(self.task.thresholds)
+
+    def consult(self, proposer: Proposer) -> Candidate | None:
+        """Return the proposal of the week."""
+        goal = self.goal()
+        found = None if goal is None else proposer.propose(goal)
+        if found is None:
+            return None
+        name = f"{PROPOSAL}{self.num_candidates + 1}"
+        found.policy.name = name
+        return replace(found, name=name)
+
+    def postpone(self) -> None:
+        """Ask for no proposal before another week has passed."""
+        self.next_proposal = self.num_reports + REFIT
+
+    def promote(self, name: str) -> None:
+        """Let another candidate act as far as the windows allow; "incumbent" ends that of all."""
+        if name not in self.bounds():
+            raise ValueError(f"there is no candidate {name!r}: there are {', '.join(self.bounds())}")
+        self.target = name
+
+    def plan(self) -> Plan:
+        """Return the target, the newest candidate, with the largest weight that the windows can pay for."""
+        target = self.candidates.get(self.target)
+        if self._invalid or target is None:
+            return self.incumbent(self._invalid or "there is no candidate")
+        return self.guarded(Plan(target.policy, "search", lam=target.lam))
+
+    def guarded(self, plan: Plan) -> Plan:
+        """Return a plan with as much of its weight as the windows can pay for; the incumbent has the rest."""
+        (names, weights), share = components(plan), self.share(plan)
+        if set(names) == {INCUMBENT}:
+            return plan
+        if share < SMALLEST:
+            return self.incumbent("the windows can pay for no weight of a candidate")
+        if share < 1:
+            policies = plan.policy.components if isinstance(plan.policy, Mixture) else (plan.policy,)
+            each = zip(names, policies, (share * weights).tolist(), strict=True)
+            parts = {name: (policy, weight) for name, policy, weight in each if name != INCUMBENT}
+            plan = replace(mixed(self.task, parts, 1.0 - sum(weight for _, weight in parts.values())), lam=plan.lam)
+        return replace(plan, bounds=self.proves(plan), level="window")
+
+    def share(self, plan: Plan) -> float:
+        """Return the largest share in [0, 1] of a plan that may be deployed next; 0 or 1 in the sure form."""
+        names, weights = components(plan)
+        if self.form == "relative":
+            others = sum(weight for name, weight in zip(names, weights.tolist(), strict=True) if name != INCUMBENT)
+            return min(1.0, self.sums.weight() / max(others, SMALLEST))
+        found = self.windows.share(self._certain(names, weights), self._episode_id)
+        return found if self.form == "replay" else float(found >= 1)
+
+    def _certain(self, names: Sequence[str], weights: Array) -> Array:
+        """Return what a plan is certain to total (m,): over the draw, or, in the sure form, for every component."""
+        leasts = np.array([self.least_of(name) for name in names])
+        return leasts.min(axis=0) if self.form == "sure" else weights @ leasts
+
+    def least_of(self, name: str) -> Array:
+        """Return the total (m,) that no episode of a policy falls below."""
+        return self.x if name == INCUMBENT else self.own_leasts.get(name, self.least)
+
+    def refusal(self, plan: Plan) -> str:
+        """Return why a plan may not be deployed next; "" if every window can pay for it."""
+        share = self.share(plan)
+        allowed = share >= 1 - AGREES or set(components(plan)[0]) == {INCUMBENT}
+        return "" if allowed else f"the windows can pay for {share:.6g} of {dict(zip(*components(plan), strict=True))}"
+
+    def announce(self, episode_id: str) -> None:
+        """Note the id of the next deployment, by which the calendar places it."""
+        self._episode_id = episode_id
+        if self.windows.calendar is not None:
+            try:
+                self.windows.calendar(episode_id)
+            except Exception as error:
+                raise InvalidEpisode(
+                    f"the calendar cannot place the episode {episode_id!r} ({type(error).__name__}: {error}): give "
+                    "session.deploy an episode_id that it knows; in es.run the ids are '0', '1', …"
+                ) from error
+
+    def deployed(self, deployment: int, plan: Plan, component: int | None = None) -> None:
+        """Count a deployment at what it is certain to total."""
+        names, weights = components(plan)
+        if self.form == "relative":
+            self.sums.deploy(deployment, float(weights[[name != INCUMBENT for name in names]].sum()))
+        else:
+            drawn = names if component is None or self.form == "replay" else names[component : component + 1]
+            self.windows.deploy(deployment, self._certain(drawn, weights), self._episode_id)
+        self._plans[deployment] = plan
+
+    def evidence(self, deployment: int, episode: Episode) -> Evidence:
+        """Return what was reported, or the replays of the components and of the incumbent."""
+        plan = self._plans.get(deployment)
+        if plan is None:
+            raise InvalidEpisode(f"deployment {deployment} is unknown or was reported before: report each once")
+        names, _ = components(plan)
+        m = self.task.num_constraints
+        if self.form == "sure":
+            total = np.asarray(episode.total_utility, dtype=np.float64).reshape(1, m)
+            reward = np.array([float(episode.total_reward or 0.0)])
+            return Evidence((GUARD + names[episode.component or 0],), np.zeros(1), total, reward)
+        if episode.trace is None or self.task.move is None:
+            return Evidence((), np.zeros(0), np.zeros((0, m)), np.zeros(0))
+        trace, fault = self.replays.judge(episode)
+        policies = plan.policy.components if isinstance(plan.policy, Mixture) else (plan.policy,)
+        known = {INCUMBENT: self.task.incumbent} | dict(zip(names, policies, strict=True))
+        totals = self.replays.totals(list(known.values()), [trace], [deployment])[:, 0]
+        worst = np.array([self.least_of(name) for name in known])
+        utilities = np.where(totals[:, -1:] > 0, np.maximum(totals[:, 1:-1], worst), totals[:, 1:-1])
+        return Evidence(
+            tuple(GUARD + name for name in known), np.zeros(len(known)), utilities, totals[:, 0], None, fault
+        )
+
+    def apply(self, deployment: int, evidence: Evidence) -> None:
+        """Put what was reported or replayed in the place of what was certain."""
+        names, weights = components(self._plans[deployment])
+        if evidence.fault and self.uses_traces:
+            self.void(f"an episode is not what move makes of its trace: {evidence.fault}")
+        if self._invalid or not evidence.names:
+            self.abandoned(deployment)
+            return
+        del self._plans[deployment]
+        self.num_reports += 1
+        found = {name.removeprefix(GUARD): u for name, u in zip(evidence.names, evidence.utilities, strict=True)}
+        for name, total in found.items():
+            if name in names and (total < self.least_of(name) - TOLERANCE * (1 + np.abs(total))).any():
+                self._warning = (
+                    f"deployment {deployment}: {name!r} totals {total.tolist()}, below the least total "
+                    f"{self.least_of(name).tolist()} that windows count on: they may miss the limit by the difference"
+                )
+        if self.form == "sure":
+            total = evidence.utilities[0]
+        else:
+            total = sum(
+                (weight * found[name] for name, weight in zip(names, weights, strict=True)), np.zeros(len(self.x))
+            )
+        if self.form == "relative":
+            self.sums.settle(deployment, total, found[INCUMBENT])
+        else:
+            self.windows.settle(deployment, total)
+
+    def abandoned(self, deployment: int) -> None:
+        """Let a deployment that will never be reported count at its worst."""
+        self._plans.pop(deployment, None)
+        (self.sums if self.form == "relative" else self.windows).abandon(deployment)
+
+    def bounds(self) -> dict[str, Array]:
+        """Return the total (m,) that no episode of each policy falls below, as stated."""
+        return {name: self.least_of(name).copy() for name in (INCUMBENT, *self.candidates)}
+
+    def withdraw(self, name: str) -> None:
+        """Deploy a candidate no more."""
+        if name not in self.candidates:
+            raise ValueError(f"there is no candidate {name!r}: there are {', '.join(self.bounds())}")
+        del self.candidates[name]
+
+    def change(self, constraints: Sequence[Constraint]) -> None:
+        """Use other thresholds: raised ones in windows that begin later, lowered ones at once."""
+        self._require_reach(constraints)
+        self.task = replace(self.task, constraints=tuple(constraints))
+        self.windows.change(self.task.thresholds)
+
+    def void(self, reason: str) -> None:
+        """Note that an assumption was contradicted: the incumbent acts from now on."""
+        self._invalid = self._invalid or reason
+
+    @property
+    def invalid_reason(self) -> str:
+        """Return why only the incumbent acts; "" while the assumptions stand."""
+        return self._invalid
+
+    @property
+    def warning(self) -> str:
+        """Return what a person should know of the last reports; "" if nothing."""
+        return self._warning
+
+    def incumbent(self, reason: str) -> Plan:
+        """Return the plan that deploys the incumbent."""
+        return Plan(self.task.incumbent, "safe", np.full(self.task.num_constraints, np.nan), "window", reason)
+
+
+class Both(Certifier):
+    """What is deployed satisfies both: a statistical certifier, which chooses, and a budget, which limits its weight.
+
+    The incumbent has what the budget takes from a mixture. Bounds add with the weights, and the incumbent's reach the
+    limits, so the mixture with less weight satisfies the statistical certifier too.
+
+    Args:
+        first: what proves, for example `Hindsight()`.
+        guard: what keeps the windows.
+    """
+
+    name: ClassVar[str] = "both"
+
+    def __init__(self, first: Certifier, guard: Budget) -> None:
+        if not isinstance(guard, Budget) or isinstance(first, Budget):
+            raise InvalidProblem(
+                "Both needs a statistical certifier and a Budget: es.certify.Both(Hindsight(), Budget(…))"
+            )
+        self.first, self.guard, self.level = first, guard, first.level
+        self.uses_traces = first.uses_traces or guard.uses_traces
+
+    def __repr__(self) -> str:
+        return f"Both({self.first!r}, {self.guard!r})"
+
+    def start(self, task: Task) -> None:
+        """Bind both to a task."""
+        self.task = task
+        self.first.start(task)
+        self.guard.start(task)
+
+    def use_salt(self, salt: str) -> None:
+        """Draw what is random in replays from this private salt."""
+        self.first.use_salt(salt)
+        self.guard.use_salt(salt)
+
+    def settings(self) -> Settings:
+        """Return the settings of both and both statements."""
+        first, guard = self.first.settings(), self.guard.settings()
+        statement = f"(1) {first.pop('statement', '')}. (2) {guard.pop('statement')}"
+        return {**first, "certifier": self.name, "parts": [first, guard], "statement": statement}
+
+    def add(self, candidate: Candidate) -> None:
+        """Put a candidate on trial."""
+        self.first.add(candidate)
+        self.guard.note_least(candidate)
+
+    def goal(self) -> Goal | None:
+        """Return what to propose next; None while a trial is under way."""
+        return None if self.guard.invalid_reason else self.first.goal()
+
+    def consult(self, proposer: Proposer) -> Candidate | None:
+        """Return the candidate to try next."""
+        return self.first.consult(proposer)
+
+    def postpone(self) -> None:
+        """Let `goal` wait where that helps."""
+        self.first.postpone()
+
+    def plan(self) -> Plan:
+        """Return the plan of the first, with as much of its weight as the windows can pay for."""
+        plan = self.first.plan()
+        if self.guard.invalid_reason:
+            return self.guard.incumbent(self.guard.invalid_reason)
+        found = self.guard.guarded(plan)
+        if found.source == "safe":
+            return replace(found, level=self.level)
+        bounds = self.first.proves(found)
+        if not admits(bounds, self.task.thresholds):  # by rounding
+            return self.guard.incumbent("no mixture with a candidate passes both checks")
+        return replace(found, bounds=bounds, level=self.level)
+
+    def refusal(self, plan: Plan) -> str:
+        """Return why a plan may not be deployed next; "" if both allow it."""
+        return self.first.refusal(plan) or self.guard.refusal(plan)
+
+    def announce(self, episode_id: str) -> None:
+        """Note the id of the next deployment."""
+        self.guard.announce(episode_id)
+
+    def deployed(self, deployment: int, plan: Plan, component: int | None = None) -> None:
+        """Count a deployment at its worst until it is reported."""
+        self.first.deployed(deployment, plan, component)
+        self.guard.deployed(deployment, plan, component)
+
+    def evidence(self, deployment: int, episode: Episode) -> Evidence:
+        """Return the evidence of both."""
+        one, other = self.first.evidence(deployment, episode), self.guard.evidence(deployment, episode)
+        names, shares = one.names + other.names, np.concatenate([one.shares, other.shares])
+        utilities = np.concatenate([one.utilities, other.utilities])
+        rewards = np.concatenate([one.rewards, other.rewards])
+        return Evidence(names, shares, utilities, rewards, one.episode, one.fault or other.fault)
+
+    def apply(self, deployment: int, evidence: Evidence) -> None:
+        """Add its evidence to each."""
+        number = sum(not name.startswith(GUARD) for name in evidence.names)
+        for certifier, part in ((self.first, slice(number)), (self.guard, slice(number, None))):
+            utilities, rewards = evidence.utilities[part], evidence.rewards[part]
+            seen = evidence.names[part], evidence.shares[part], utilities, rewards
+            certifier.apply(deployment, Evidence(*seen, evidence.episode, evidence.fault))
+
+    def abandoned(self, deployment: int) -> None:
+        """Note that a deployment will never be reported."""
+        self.first.abandoned(deployment)
+        self.guard.abandoned(deployment)
+
+    def bounds(self) -> dict[str, Array]:
+        """Return what the first proves."""
+        return self.first.bounds()
+
+    def proves(self, plan: Plan) -> Array:
+        """Return what the first proves of a plan, (m,)."""
+        return self.first.proves(plan)
+
+    def promote(self, name: str) -> None:
+        """Let a certified candidate act wherever the incumbent would, as far as the windows allow."""
+        self.first.promote(name)
+
+    def withdraw(self, name: str) -> None:
+        """End the trial of a candidate."""
+        self.first.withdraw(name)
+
+    def change(self, constraints: Sequence[Constraint]) -> None:
+        """Use other thresholds and slacks from now on."""
+        self.guard.change(constraints)
+        self.first.change(constraints)
+        self.task = self.guard.task
+
+    def void(self, reason: str) -> None:
+        """Note that an assumption of the first was contradicted."""
+        self.first.void(reason)
+
+    @property
+    def invalid_reason(self) -> str:
+        """Return why only the incumbent acts; "" while the assumptions stand."""
+        return self.first.invalid_reason or self.guard.invalid_reason
+
+    @property
+    def warning(self) -> str:
+        """Return what a person should know of the last reports."""
+        return self.guard.warning
+
+
+def mixed(task: Task, parts: dict[str, tuple[Policy, float]], rest: float) -> Plan:
+    """Return the plan with these policies and weights; the rest is for the incumbent."""
+    policies, weights = zip(*parts.values(), strict=True)
+    if rest <= 0:
+        return Plan(policies[0] if len(parts) == 1 else Mixture(policies, weights, tuple(parts)), "search")
+    return Plan(Mixture([*policies, task.incumbent], [*weights, rest], (*parts, INCUMBENT)), "search")
+
+
+def per_limit(value: PerLimit, task: Task) -> Array:
+    """Return a total of a user as one number per limit, (m,)."""
+    given = [value[one.name] for one in task.constraints] if isinstance(value, Mapping) else value
+    return np.array(np.broadcast_to(np.asarray(given, dtype=np.float64), (task.num_constraints,)))
+
+
+def month_of(episode_id: str) -> tuple[str, int]:
+    """Return the month of a date and how many of its days are still to come."""
+    day = date.fromisoformat(episode_id[:10])
+    return f"{day:%Y-%m}", monthrange(day.year, day.month)[1] - day.day
