@@ -64,6 +64,7 @@ _NAMES = {
     "audit": "session.audit",
     "read_episodes": "data.episodes",
     "load_policy": "data.policies",
+    "prove": "data.prove",
     "testing": "testing",
 }
 

@@ -13,7 +13,17 @@ from episafe.core.errors import InvalidEpisode
 from episafe.core.policy import Mixture, Policy
 from episafe.core.task import Constraint, Task
 from episafe.core.types import INCUMBENT, Array, Episode, IntArray, Plan, is_outside
-from episafe.kernels.wealth import BETS, Wealth, credit_rows, mixture_bound, raise_by_prefixes, settle, share_out
+from episafe.kernels.wealth import (
+    BET_WEIGHTS,
+    BETS,
+    Wealth,
+    credit_rows,
+    mixture_bound,
+    new_wealth,
+    raise_by_prefixes,
+    settle,
+    share_out,
+)
 from episafe.kernels.wealth import admits as admits_one
 
 FINENESS = 48  # points of the grid while the distance to the incumbent's utility falls to 1/e
@@ -92,7 +102,7 @@ class Accounts:
         task: the limits and the incumbent's utility.
         delta: the probability with which any bound may ever be wrong.
         num_rows: rows that are there from the beginning; `widen` adds more.
-        bet_weights: weights of the bets, (B,), which sum to 1; None for equal weights.
+        bet_weights: weights of the bets, (B,), which sum to 1; None for `BET_WEIGHTS`.
         longest_tail: deployments of a row after one that is not reported, at most.
         largest: the largest total utility of an episode; None if unknown.
         fineness: points of the grid while the distance to the incumbent's utility falls to 1/e.
@@ -110,7 +120,7 @@ class Accounts:
     ) -> None:  # fmt: skip
         m = task.num_constraints
         self.delta, self.thresholds, self._longest_tail = delta / m, task.thresholds.copy(), longest_tail
-        self._first_logs = np.zeros(len(BETS)) if bet_weights is None else np.log(len(BETS) * bet_weights)
+        self._first_logs = np.log(len(BETS) * (BET_WEIGHTS if bet_weights is None else bet_weights))
         self._constraints, self._largest, self._fineness = task.constraints, largest, fineness
         grid = [self.grid(c, one.least_total) for c, one in enumerate(task.constraints)]
         self._size = max(map(len, grid))
@@ -136,16 +146,8 @@ class Accounts:
         return grid_of_means(one.threshold, known, most, least, self._fineness)
 
     def _blank(self, num_rows: int) -> Wealth:
-        m = len(self._constraints)
-        least = np.array([[one.least_total for one in self._constraints]] * num_rows)
-        shape = (num_rows, m, self._size)
-        whole = [np.zeros((num_rows, m), dtype=np.int64), np.full((num_rows, m), -1)]
-        rows = [np.zeros(num_rows, dtype=np.int64) for _ in range(2)]
-        logs, products = np.zeros((*shape, len(BETS))), np.ones((*shape, len(BETS)))
-        return Wealth(
-            np.ones(shape), logs, products, whole[0], rows[0], np.zeros((num_rows, m)), whole[1], least.copy(), least,
-            rows[1],
-        )  # fmt: skip
+        least = np.array([one.least_total for one in self._constraints])
+        return new_wealth(num_rows, self._size, least)
 
     def widen(self) -> int:
         """Add a row for one more candidate; return it."""

@@ -8,7 +8,7 @@ import numpy as np
 
 from episafe.core.task import Constraint, OneHot, Task
 from episafe.core.types import Array
-from episafe.kernels.wealth import BETS, LARGEST
+from episafe.kernels.wealth import BET_WEIGHTS, BETS, LARGEST
 
 MARGIN = 1 / 3  # of the slack: how far above b the candidate is taken to be
 HALF = 0.5 / (1 - MARGIN)  # weight at which such a candidate brings half of the gain: rewards are concave
@@ -98,7 +98,7 @@ def certify(one: Constraint, totals: Array, delta: float, replays: bool) -> floa
     own = np.unique(np.round(np.geomspace(1, MOST, STEPS)))
     exponents = own[:, None, None] * growth
     top = exponents.max(axis=1)
-    wealth = top + np.log(np.exp(exponents - top[:, None]).mean(axis=1))
+    wealth = top + np.log((BET_WEIGHTS[:, None] * np.exp(exponents - top[:, None])).sum(axis=1))
     lower = np.where(wealth >= math.log(2 / delta), means, 0.0).max(axis=1)
     weights = np.where(lower >= means[-1], 1.0, np.minimum(slack / np.maximum(b + slack - lower, 1e-12), 1.0))
     acting = np.ones_like(weights) if replays else np.concatenate([weights[:1], weights[:-1]])

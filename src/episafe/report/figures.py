@@ -16,6 +16,7 @@ from matplotlib.ticker import PercentFormatter
 from episafe.core.policy import Policy
 from episafe.core.task import task_of
 from episafe.core.types import INCUMBENT, Array
+from episafe.data.prove import Proof
 from episafe.simulation.record import Record, window
 
 BLUE, GREEN, RED, GREY = "#2A86C8", "#009E73", "#D55E00", "#808080"  # learned, optimum, limit, incumbent
@@ -445,3 +446,17 @@ def thinned(values: Array) -> tuple[Array, Array]:
 def column(values: Array, c: int) -> Array:
     """Return the values of limit c, (K,)."""
     return values if values.ndim == 1 else values[:, c]
+
+
+def proof_figure(proof: Proof) -> Figure:
+    """Return the bound that a log proves against the number of episodes that match the candidate, with the limit."""
+    with rc_context(STYLE):
+        figure = Drawing(figsize=(WIDTH, 3.0), layout="constrained")
+        axes = figure.subplots()
+        for k, (label, one) in enumerate((proof.groups or {"bound": proof}).items()):
+            axes.plot(*one.curve(), color=PALETTE[k % len(PALETTE)], drawstyle="steps-post", label=str(label))
+        axes.axhline(proof.limit, color=RED, linewidth=1, linestyle="--", label="limit")
+        axes.set(xlabel="logged episodes that match the candidate", ylabel="expected total, lower bound")
+        axes.set_title(f"{'Passed' if proof.passed else 'Not proved'}: {100 * (1 - proof.delta):.4g} % confidence")
+        axes.legend()
+    return figure
