@@ -434,7 +434,7 @@ BROKEN = {  # name: (environment, changed arguments, what the message must say)
     "a class": (Walk, {}, "must be a Gymnasium environment"),
     "four values": (returning(lambda o, r, d, t, i: (o, r, d, i)), {}, "step must return .*wrap"),
     "no signal": (reporting({}), {}, 'info has no "cost".*nothing: report it at every step'),
-    "a cost with a threshold": (Walk(), UTILITY, 'has "cost" and not "utility": give cost_limit'),
+    "a cost with a threshold": (Walk(), UTILITY, 'no "utility" .* it has .cost.: give cost_limit'),
     "a utility with a cost limit": (reporting({"utility": 1.0}), {}, "give threshold=… in place of cost_limit"),
     "a name is missing": (type("K", (Kiosk,), {"drop": "waste"})(), KIOSK, 'no "cost" with the name .waste.'),
     "reward NaN": (returning(lambda o, r, *v: (o, np.nan, *v)), {}, "reward .*finite"),

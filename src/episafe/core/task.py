@@ -152,6 +152,8 @@ class Task:
     def __post_init__(self) -> None:
         told = self.__dict__  # frozen for others; here the fields get their checked values
         told["constraints"] = named_constraints(self.constraints)
+        told |= {"state_names": tuple(self.state_names), "action_names": tuple(self.action_names)}
+        told["units"] = dict(self.units)
         if self.horizon is not None and self.num_actions is not None:
             H, A = checks.as_count("horizon", self.horizon), checks.as_count("num_actions", self.num_actions)
             if self.num_states is not None:
@@ -181,6 +183,8 @@ class Task:
         )
         told["reward"] = _if_given("reward", self.reward, (H, S, A))
         told["initial_state"] = checks.as_count("initial_state", self.initial_state, 0, S)
+        if self.state_names and len(names := set(self.state_names)) != S:
+            raise InvalidProblem(f"state_names has {len(names)} different names for {S} states: give each its own")
 
     # limits, all of shape (m,)
 

@@ -2,7 +2,8 @@
 
 import secrets
 from bisect import bisect_right
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from copy import deepcopy
 from itertools import accumulate
 from typing import Any, NamedTuple, Protocol, runtime_checkable
@@ -18,6 +19,7 @@ from episafe.core.types import ENDED, START, Array, Episode, Move, PerLimit, Sta
 from episafe.gym.encode import Space, numbered_actions, observations_of
 from episafe.problems.features import as_features, chosen_features
 from episafe.problems.sampled import (
+    Origin,
     PlayedCMDP,
     Step,
     carried,
@@ -98,32 +100,8 @@ class Environment(Protocol):
         """Make a step: return observation, reward, terminated, truncated and info; or six with the cost third."""
 
 
-def from_gymnasium(
-    env: Environment,
-    *,
-    horizon: int,
-    incumbent: object,
-    threshold: PerLimit = None,
-    cost_limit: PerLimit = None,
-    slack: PerLimit = None,
-    features: object = None,
-    move: Move | None = None,
-    support: Support | None = None,
-    cost: CostFunction | None = None,
-    reward_range: tuple[float, float] = (0.0, 1.0),
-    utility_range: object = None,
-    cost_range: object = None,
-    random_start: bool | None = None,
-    reward: StateFunction | None = None,
-    utility: StateFunction | Mapping[str, StateFunction] | None = None,
-    time_homogeneous: bool = False,
-    norm_bound: float | None = None,
-    least_total: PerLimit = None,
-    episode_cost_max: PerLimit = None,
-    action_names: Sequence[str] = (),
-    units: Mapping[str, str] | None = None,
-) -> "GymCMDP":
-    """Turn a Gymnasium environment with finite actions into a problem.
+class GymCMDP(PlayedCMDP):
+    """A Gymnasium environment with finite actions as a problem, which plays its episodes one after the other.
 
     Give `threshold` if the environment reports `info["utility"]`, and `cost_limit` if it reports `info["cost"]` or
     returns six values with the cost third. For several limits give mappings by name: `threshold={"service": 12.6}`,
@@ -153,7 +131,13 @@ def from_gymnasium(
         least_total: the total utility that every episode is certain to reach; None for H times the least of a step.
         episode_cost_max: what every episode costs at most, by enforcement or arithmetic; None for H times the most of
             a step. Certificates rest on it: an episode that costs more invalidates them.
-        action_names, units: for people, in reports.
+        state_names, action_names, units: for people, in reports.
+
+    Attributes:
+        env: the environment.
+        task: what a learner is told, with rewards and utilities in [0, 1].
+        limits: the limits in the units of their signals.
+        origin: environment, ranges, limits and features, as plain values; kept with every record.
 
     Example:
         >>> import gymnasium, numpy as np, episafe as es
@@ -164,102 +148,106 @@ def from_gymnasium(
         >>> lake.task.thresholds
         array([7.5])
     """
-    if isinstance(env, type) or not isinstance(env, Environment):
-        raise InvalidProblem(f"env must be a Gymnasium environment, got {env!r}: make one with gymnasium.make")
-    H, limit = as_count("horizon", horizon), _time_limit(env)
-    if limit is not None and limit != H:
-        raise InvalidProblem(
-            f"the environment's own time limit is {limit} steps and the horizon {H}: make the environment with "
-            f"gymnasium.make(…, max_episode_steps={H}), or give horizon={limit}"
-        )
-    limits = _read_limits(
-        {"utility": (threshold, utility_range, least_total), "cost": (cost_limit, cost_range, episode_cost_max)}, slack
-    )
-    if cost is not None and [one.signal for one in limits] != ["cost"]:
-        raise InvalidProblem("cost=… needs exactly one limit, cost_limit=…: give that")
-    if isinstance(utility, Mapping) != bool(limits[0].name) and utility is not None:
-        raise InvalidProblem(f"utility must be {'{name: function}' if limits[0].name else 'one function'}: give that")
-    _check_names("utility", utility, limits, every=True)
-    problem = GymCMDP(env, H, limits, _range("reward", reward_range), cost, random_start)
-    told = dict(incumbent=incumbent, time_homogeneous=bool(time_homogeneous), norm_bound=norm_bound)
-    told |= dict(action_names=tuple(action_names), units=dict(units or {}))
-    problem.task = problem._described(features, reward, utility, move, support, **told)
-    if any(one.slack is None for one in limits):
-        problem._measure()
-    return problem
-
-
-class GymCMDP(PlayedCMDP):
-    """What `from_gymnasium` returns: a task, and an environment that plays its episodes one after the other.
-
-    Attributes:
-        env: the environment.
-        task: what a learner is told, with rewards and utilities in [0, 1].
-        limits: the limits in the units of their signals.
-        origin: environment, ranges, limits and features, as plain values; kept with every record.
-    """
 
     def __init__(
         self,
         env: Environment,
+        *,
         horizon: int,
-        limits: tuple[Limit, ...],
-        reward_range: tuple[float, float],
-        cost: CostFunction | None,
-        random_start: bool | None,
+        incumbent: Any,
+        threshold: PerLimit = None,
+        cost_limit: PerLimit = None,
+        slack: PerLimit = None,
+        features: object = None,
+        move: Move | None = None,
+        support: Support | None = None,
+        cost: CostFunction | None = None,
+        reward_range: tuple[float, float] = (0.0, 1.0),
+        utility_range: object = None,
+        cost_range: object = None,
+        random_start: bool | None = None,
+        reward: StateFunction | None = None,
+        utility: StateFunction | Mapping[str, StateFunction] | None = None,
+        time_homogeneous: bool = False,
+        norm_bound: float | None = None,
+        least_total: PerLimit = None,
+        episode_cost_max: PerLimit = None,
+        state_names: Sequence[str] = (),
+        action_names: Sequence[str] = (),
+        units: Mapping[str, str] | None = None,
     ) -> None:
-        self.env, self._H, self._cost = env, horizon, cost
+        if isinstance(env, type) or not isinstance(env, Environment):
+            raise InvalidProblem(f"env must be a Gymnasium environment, got {env!r}: make one with gymnasium.make")
+        H, limit = as_count("horizon", horizon), _time_limit(env)
+        if limit is not None and limit != H:
+            raise InvalidProblem(
+                f"the environment's own time limit is {limit} steps and the horizon {H}: make the environment with "
+                f"gymnasium.make(…, max_episode_steps={H}), or give horizon={limit}"
+            )
+        limits = _read_limits(
+            {"utility": (threshold, utility_range, least_total), "cost": (cost_limit, cost_range, episode_cost_max)},
+            slack,
+        )
+        self._named, names = bool(limits[0].name), [one.name for one in limits]
+        if cost is not None and [one.signal for one in limits] != ["cost"]:
+            raise InvalidProblem("cost=… needs exactly one limit, cost_limit=…: give that")
+        utilities = _by_name("utility", utility, names)
+        if utility is not None and (isinstance(utility, Mapping) != self._named or None in utilities.values()):
+            raise InvalidProblem(f"utility must be {'{name: function}, all names' if self._named else 'one function'}")
+        self.env, self._H, self._cost, self._reward_range = env, H, cost, _range("reward", reward_range)
         self.limits = self._reports = limits
-        self._observations = observations_of(env.observation_space)
+        self._observations = seen = observations_of(env.observation_space)
         self._num_actions, self._action = numbered_actions(env.action_space)
-        self._reward_range, self._named = reward_range, bool(limits[0].name)
-        spec = getattr(env, "spec", None)
-        self.origin: dict[str, str | int | float] = {"env": spec.id if spec else type(env).__name__}
-        self.origin |= {"reward_low": reward_range[0], "reward_high": reward_range[1]}
-        for one in limits:
-            end = f"_{one.name}" if one.name else ""
-            self.origin |= {f"signal{end}": one.signal, f"limit{end}": one.kept}
-            self.origin |= {f"{one.signal}_low{end}": one.low, f"{one.signal}_high{end}": one.high}
-            self.origin |= {} if one.worst is None else {f"worst_total{end}": one.worst}
         starts = [self._reset_env(seed) for seed in range(STARTS_COMPARED)]
         self._first, varies = starts[0], any(not _same(one, starts[0]) for one in starts)
         if varies and random_start is False:
             raise InvalidProblem("the start is random: resets with different seeds differ; give random_start=True")
         self.random_start = varies if random_start is None else bool(random_start)
-        self.origin["random_start"] = int(self.random_start)
         self.seed(secrets.randbelow(2**31))  # fresh randomness: seeds 0, 1, … would be the same in every process
-        self._h, self._state, self._total = horizon, self._first, 0.0
-
-    def _described(self, features: Any, reward: Any, utility: Any, move: Any, support: Any, **told: Any) -> Task:
-        """Return the task; raise if a function of the user fails at the start."""
-        seen, A, first, view = self._observations, self._num_actions, int(self.random_start), self._observations.view
+        self._h, self._state, self._total = H, self._first, 0.0
+        self.origin = self._facts()
+        A, first, view = self._num_actions, int(self.random_start), seen.view
         if features is None:
             countable = seen.count is not None and seen.count <= MOST_STATES
             features, chosen = (OneHot(), "one-hot") if countable else chosen_features(seen.low, seen.high)
             self.origin["features"] = f"chosen: {chosen}"
         elif view is not None:
             features = _viewed(features, view)
-        utilities = [utility and utility[one.name] for one in self.limits] if self._named else [utility]
-        outside = {ENDED: (self._scale_reward(0.0), tuple(one.unit(0.0) for one in self.limits))}
+        outside = {ENDED: (self._scale_reward(0.0), tuple(one.unit(0.0) for one in limits))}
         if first:
-            outside[START] = 0.0, (0.0,) * len(self.limits)
-        task = Task(
-            *(self._H + first, A),
-            constraints=tuple(
-                one.constraint(shifted(u, first, view), self._H) for one, u in zip(self.limits, utilities, strict=True)
-            ),
+            outside[START] = 0.0, (0.0,) * len(limits)
+        self.task = Task(
+            *(H + first, A),
+            constraints=tuple(one.constraint(shifted(utilities[one.name], first, view), H) for one in limits),
+            incumbent=incumbent,
             initial_state=START if first else self._first,
             reward=shifted(reward, first, view),
             features=as_features(features, self._first, A, seen.count, len(outside)),
+            time_homogeneous=bool(time_homogeneous),
             encode=seen.encode,
             view=view,
-            move=None if move is None else task_move(move, seen.encode, outside, len(self.limits), first, view),
+            move=None if move is None else task_move(move, seen.encode, outside, len(limits), first, view),
             support=shifted(support, first, view),
             outside=outside,
-            **told,
+            norm_bound=norm_bound,
+            state_names=state_names,
+            action_names=action_names,
+            units=units or {},
         )
-        try_functions(task, first, self._first)
-        return task
+        try_functions(self.task, first, self._first)
+        if any(one.slack is None for one in limits):
+            self._measure()
+
+    def _facts(self) -> Origin:
+        """Return environment, ranges and limits as plain values."""
+        spec, (low, high) = getattr(self.env, "spec", None), self._reward_range
+        facts: Origin = {"env": spec.id if spec else type(self.env).__name__, "reward_low": low, "reward_high": high}
+        for one in self.limits:
+            end = f"_{one.name}" if one.name else ""
+            facts |= {f"signal{end}": one.signal, f"limit{end}": one.kept}
+            facts |= {f"{one.signal}_low{end}": one.low, f"{one.signal}_high{end}": one.high}
+            facts |= {} if one.worst is None else {f"worst_total{end}": one.worst}
+        return facts | {"random_start": int(self.random_start)}
 
     def _measure(self) -> None:
         from episafe.simulation.slack import measure_slack  # only here: it plays episodes
@@ -348,21 +336,19 @@ class GymCMDP(PlayedCMDP):
         """
         if _time_limit(self.env) is not None:
             return None
-        found, again = self._length(seed), self._length(seed + 1)
-        return found if found == again and found > self._H else None
+        first, second = self._length(seed), self._length(seed + 1)
+        return first if first == second and first > self._H else None
 
     def _length(self, seed: int) -> int:
         """Return after how many steps one episode ends; 0 if it does not, or fails."""
-        rng, state, first = np.random.default_rng(seed), self._reset_env(seed), int(self.random_start)
-        try:
+        rng, first, policy = np.random.default_rng(seed), int(self.random_start), inner_task(self.task).incumbent
+        with suppress(Exception):  # an environment may fail in any way after its last step
+            state = self._reset_env(seed)
             for h in range(2 * self._H + 20):
-                action = inner_task(self.task).incumbent.act(min(h, self._H - 1) + first, state, rng)
-                observation, _, _, terminated, truncated, _ = self._step_env(action)
-                if terminated or truncated:
+                observation, _, _, *ended, _ = self._step_env(policy.act(min(h, self._H - 1) + first, state, rng))
+                if any(ended):
                     return h + 1
                 state = self._observations.encode(observation)
-        except Exception:  # an environment may fail in any way after its last step
-            return 0
         return 0
 
     def raw_totals(self, totals: ArrayLike) -> list[float]:
@@ -395,17 +381,13 @@ class GymCMDP(PlayedCMDP):
     def _step_env(self, action: int) -> tuple[object, object, object, bool, bool, Info]:
         """Return observation, reward, cost (None if there are five values), terminated, truncated and info."""
         returned = self.env.step(self._action(action))
-        try:
-            if len(returned) == 5:
-                observation, reward, terminated, truncated, info = returned
-                return observation, reward, None, terminated, truncated, info
-            observation, reward, cost, terminated, truncated, info = returned
-            return observation, reward, cost, terminated, truncated, info
-        except (TypeError, ValueError):
+        if not isinstance(returned, tuple) or len(returned) not in (5, 6):
             raise InvalidProblem(
                 "step must return (observation, reward, terminated, truncated, info), or six values with the cost "
                 f"third, got {type(returned).__name__}: wrap the environment"
-            ) from None
+            )
+        observation, reward, *cost, terminated, truncated, info = returned
+        return observation, reward, cost[0] if cost else None, terminated, truncated, info
 
     def _scale_reward(self, raw: object) -> float:
         return _scaled("reward", raw, *self._reward_range)
@@ -426,16 +408,17 @@ class GymCMDP(PlayedCMDP):
             found = found.get(one.name) if isinstance(found, Mapping) else None
         if found is not None:
             return found
-        other = "cost" if one.signal == "utility" else "utility"
+        other, names = "cost" if one.signal == "utility" else "utility", f" with the name {one.name!r}"
+        remedy = "report it at every step, 0 included, or give cost=…"
         if other in info and not self._named:
-            raise InvalidProblem(
-                f'info has "{other}" and not "{one.signal}": give {LIMIT[other]}=… in place of {LIMIT[one.signal]}=…'
-            )
-        names = f" with the name {one.name!r}" if self._named else ""
+            remedy = f"give {LIMIT[other]}=… in place of {LIMIT[one.signal]}=…"
         raise InvalidProblem(
-            f'info has no "{one.signal}"{names} at step {self._h}, it has {", ".join(map(repr, info)) or "nothing"}: '
-            "report it at every step, 0 included, or give cost=…"
+            f'info has no "{one.signal}"{names if self._named else ""} at step {self._h}, it has '
+            f"{', '.join(map(repr, info)) or 'nothing'}: {remedy}"
         )
+
+
+from_gymnasium = GymCMDP
 
 
 def _scaled(signal: str, raw: Any, low: float, high: float) -> float:
@@ -464,10 +447,9 @@ def _same(one: object, other: object) -> bool:
 
 def _range(name: str, given: Any) -> tuple[float, float]:
     try:
-        low, high = given
-    except (TypeError, ValueError):
-        raise InvalidProblem(f"{name}_range must be a pair (lowest, highest), got {given!r}") from None
-    low, high = as_number(f"{name}_range[0]", low), as_number(f"{name}_range[1]", high)
+        low, high = (as_number(f"{name}_range", end) for end in given)
+    except (TypeError, ValueError) as error:
+        raise InvalidProblem(f"{name}_range must be a pair (lowest, highest), got {given!r}") from error
     if not low < high:
         raise InvalidProblem(f"{name}_range must have lowest < highest, got {given!r}: give the lowest first")
     return low, high
@@ -476,8 +458,8 @@ def _range(name: str, given: Any) -> tuple[float, float]:
 def _read_limits(given: Mapping[str, tuple[PerLimit, object, PerLimit]], slack: PerLimit) -> tuple[Limit, ...]:
     """Return the limits from user arguments by signal: what to keep, its range and its worst total."""
     kept = {signal: limit for signal, (limit, _, _) in given.items() if limit is not None}
-    by_name = any(isinstance(limit, Mapping) for limit in kept.values())
-    if not kept or (len(kept) > 1 and not by_name):
+    named = any(isinstance(limit, Mapping) for limit in kept.values())
+    if not kept or (len(kept) > 1 and not named):
         raise InvalidProblem(
             'give exactly one of threshold (a lower limit on info["utility"]) and cost_limit (an upper limit on '
             'info["cost"]), or mappings by name'
@@ -489,28 +471,27 @@ def _read_limits(given: Mapping[str, tuple[PerLimit, object, PerLimit]], slack: 
                 raise InvalidProblem(f"{signal}_range or {WORST[signal]} is given, but no limit is on the {signal}")
             continue
         for argument, value in ((LIMIT[signal], limit), ("slack", slack)):
-            if by_name and value is not None and not isinstance(value, Mapping):
+            if named and value is not None and not isinstance(value, Mapping):
                 raise InvalidProblem(f"{argument} is {value!r} beside limits by name: give {{name: {argument}}}")
-        own: list[Limit] = []
-        for name, value in limit.items() if isinstance(limit, Mapping) else [("", limit)]:
-            xi, between, least = (one.get(name) if isinstance(one, Mapping) else one for one in (slack, ranges, worst))
-            low, high = _range(signal, (0.0, 1.0) if between is None else between)
-            total = None if least is None else as_number(WORST[signal], least)
-            own.append(Limit(name, signal, as_number(LIMIT[signal], value), as_slack(xi), low, high, total))
-        _check_names(f"{signal}_range", ranges, own)
-        _check_names(WORST[signal], worst, own)
-        limits += own
-    _check_names("slack", slack, limits)
-    return tuple(limits)
+        each = limit if isinstance(limit, Mapping) else {"": limit}
+        ranges, worst = _by_name(f"{signal}_range", ranges, each), _by_name(WORST[signal], worst, each)
+        for name, value in each.items():
+            low, high = (0.0, 1.0) if ranges[name] is None else _range(signal, ranges[name])
+            total = None if worst[name] is None else as_number(WORST[signal], worst[name])
+            limits.append(Limit(name, signal, as_number(LIMIT[signal], value), None, low, high, total))
+    slacks = _by_name("slack", slack, [one.name for one in limits])
+    return tuple(one._replace(slack=as_slack(slacks[one.name])) for one in limits)
 
 
-def _check_names(argument: str, given: object, limits: Sequence[Limit], every: bool = False) -> None:
-    """Raise if a mapping has a name that no limit has or, where it must have every name, lacks one."""
-    names = {one.name: None for one in limits}
-    if isinstance(given, Mapping) and not (given.keys() == names.keys() if every else given.keys() <= names.keys()):
+def _by_name(argument: str, given: object, names: Iterable[str]) -> dict[str, Any]:
+    """Return an argument by the names of the limits: None where a mapping has none, the same for all otherwise."""
+    if not isinstance(given, Mapping):
+        return dict.fromkeys(names, given)
+    if not given.keys() <= set(names):
         raise InvalidProblem(
-            f"{argument} is given for {', '.join(map(repr, given))}, the limits are {', '.join(names)}"
+            f"{argument} is given for {', '.join(map(repr, given))}, the limits are {', '.join(names)}: correct that"
         )
+    return dict.fromkeys(names) | dict(given)
 
 
 def _time_limit(env: object) -> int | None:

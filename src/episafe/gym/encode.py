@@ -56,7 +56,7 @@ def observations_of(space: Space) -> Observations:
             "gymnasium.wrappers.TransformObservation"
         )
     low, high = _bounds(space)
-    encode = _discrete(space) if isinstance(space, spaces.Discrete) else _array(space, low, high)
+    encode = _array(space, low, high)
     whole = np.dtype(space.dtype).kind in "iub" and bool(np.isfinite(low).all() and np.isfinite(high).all())
     return Observations(encode, math.prod(_sizes(low, high)) if whole else None, low, high)
 
@@ -85,22 +85,6 @@ def _foreign(observation: object, space: Space) -> InvalidEpisode:
     )
 
 
-def _discrete(space: spaces.Discrete) -> Encoder:
-    least, beyond = int(space.start), int(space.start) + int(space.n)
-
-    def encode(observation: object) -> int:
-        if type(observation) is not int:
-            array = np.asarray(observation)
-            if array.size != 1 or array.dtype.kind not in "iu":
-                raise _foreign(observation, space)
-            observation = int(array.item())
-        if not least <= observation < beyond:
-            raise _foreign(observation, space)
-        return observation
-
-    return encode
-
-
 def _text(space: spaces.Text) -> Encoder:
     def encode(observation: object) -> str:
         if not isinstance(observation, str) or not space.contains(str(observation)):
@@ -110,12 +94,17 @@ def _text(space: spaces.Text) -> Encoder:
     return encode
 
 
-def _array(space: ArraySpace, low: Array, high: Array) -> Encoder:
+def _array(space: ArraySpace | spaces.Discrete, low: Array, high: Array) -> Encoder:
     dtype, shape, most = np.dtype(space.dtype), space.shape, sys.float_info.max
     lows, highs = np.maximum(low, -most), np.minimum(high, most)  # so that infinity lies outside
     least, largest, small = lows.tolist(), highs.tolist(), low.size <= SMALL
+    is_number = isinstance(space, spaces.Discrete)
 
     def encode(observation: object) -> State:
+        if is_number and type(observation) is int:
+            if not least[0] <= observation <= largest[0]:
+                raise _foreign(observation, space)
+            return observation
         if type(observation) is np.ndarray and observation.dtype == dtype:
             state = observation.copy()  # environments reuse their arrays
         else:
@@ -136,7 +125,7 @@ def _array(space: ArraySpace, low: Array, high: Array) -> Encoder:
         if not inside:
             raise _foreign(observation, space)
         state.setflags(write=False)
-        return state
+        return int(state) if is_number else state
 
     return encode
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from episafe.core.checks import TOLERANCE, as_array, as_count, as_distributions, as_number, as_scale, check_norm
+from episafe.core.checks import TOLERANCE, as_array, as_count, as_distributions, as_indices, as_scale, check_norm
 from episafe.core.errors import Infeasible, InvalidEpisode, InvalidProblem
 from episafe.core.policy import FunctionPolicy, Policy
 from episafe.core.task import FunctionFeatures, Task, make_constraints
@@ -21,16 +21,11 @@ UNIT_NORM = "divide all actions by the largest norm, and multiply norm_bound by 
 
 
 class ActionPolicy(Policy):
-    """Plays actions[i] with probability weights[i]. Both arrays are read-only.
-
-    Attributes:
-        actions: (n, d): all arms of the round, or the few points of an ellipsoid that are played.
-        weights: (n,).
-    """
+    """Plays actions[i], (n, d), with probability weights[i]: arms of the round, or a few points of an ellipsoid."""
 
     def __init__(self, actions: ArrayLike, weights: ArrayLike, name: str = "") -> None:
         self.actions, self.name = as_array("actions", actions, (None, None)), name
-        self.weights = without_negatives(as_distributions("weights", weights, (len(self.actions),)))
+        self.weights = np.maximum(as_distributions("weights", weights, (len(self.actions),)), 0.0)
 
     def probabilities(self, h: int, state: State) -> Array:
         """Return the weights (n,), in every round."""
@@ -105,7 +100,7 @@ class BanditTask(Task):
         slack: ξ > 0 with expected utility ≥ b + ξ of the incumbent in every round; None if unknown; a list for several.
         noise: R; observations differ from their means by R-sub-Gaussian noise.
         norm_bound: B ≥ ‖θ_r‖₂ and every ‖θ_u‖₂.
-        names: what reports call the limits.
+        names, action_names, units: for people, in reports; `names` are those of the limits.
     """
 
     actions: Actions
@@ -121,6 +116,8 @@ class BanditTask(Task):
         noise: float = 0.5,
         norm_bound: float = 1.0,
         names: Sequence[str] = (),
+        action_names: Sequence[str] = (),
+        units: Mapping[str, str] | None = None,
     ) -> None:
         n, dim = None, 0
         if isinstance(actions, Ellipsoid):
@@ -150,14 +147,11 @@ class BanditTask(Task):
             incumbent=incumbent,
             features=FunctionFeatures(self.arms, dim),
             norm_bound=as_scale("norm_bound", norm_bound, positive=True),
+            action_names=action_names,
+            units=units or {},
         )
         # not before: the checks of tasks with listed actions assume utilities in [0, 1]
         self.__dict__["num_actions"] = n
-
-    def __repr__(self) -> str:
-        limits = f"thresholds={self.thresholds.tolist()}, slacks={[one.slack for one in self.constraints]}"
-        actions = self.actions if self.num_actions is None else f"{self.num_actions} arms"
-        return f"BanditTask({actions}, dim={self.dim}, {limits}, noise={self.noise}, norm_bound={self.norm_bound})"
 
     @property
     def changes(self) -> bool:
@@ -177,7 +171,7 @@ class BanditTask(Task):
 
     def safe(self, k: int) -> Array:
         """Return the incumbent's probabilities (n,) of the arms of round k, checked."""
-        return without_negatives(self.incumbent.probabilities(0, k))
+        return np.maximum(self.incumbent.probabilities(0, k), 0.0)
 
     def read(self, episode: Episode, encoded: bool = False) -> Episode:
         """Return one round, or a batch of n rounds, in canonical form; raise InvalidEpisode if it does not fit.
@@ -185,15 +179,14 @@ class BanditTask(Task):
         Actions are vectors (n, d), or positions (n,) of arms in the rounds `states`. Canonical: actions (n, d), rewards
         (n,), utilities (n, m) and the totals over the batch.
         """
-        m, given = self.num_constraints, np.asarray(episode.actions)
+        m, given, states = self.num_constraints, np.asarray(episode.actions), episode.states
         try:
             if given.dtype.kind in "iu" and given.ndim == 1 and self.num_actions is not None:
-                if len(given) and not 0 <= given.min() <= given.max() < self.num_actions:
-                    raise InvalidEpisode(f"actions must be in [0, {self.num_actions}), got {given.tolist()}")
-                rounds = range(len(given)) if episode.states is None else episode.states
-                if self.changes and (episode.states is None or len(rounds) < len(given)):
+                positions = as_indices("actions", given, len(given), self.num_actions) if len(given) else given
+                if self.changes and (states is None or len(states) < len(given)):
                     raise InvalidEpisode("the arms change: report the rounds as states, or the actions as vectors")
-                given = np.array([self.arms(int(k))[i] for k, i in zip(rounds, given, strict=False)])
+                rounds = range(len(given)) if states is None else states
+                given = np.array([self.arms(int(k))[i] for k, i in zip(rounds, positions, strict=False)])
             n = np.size(episode.rewards)
             actions = as_array("actions", given.reshape(0, self.dim) if n == 0 else np.atleast_2d(given), (n, self.dim))
             set_tolerance = self.actions.tolerance if isinstance(self.actions, Ellipsoid) else 0.0
@@ -205,7 +198,7 @@ class BanditTask(Task):
         except InvalidProblem as error:
             raise InvalidEpisode(str(error)) from error
         totals = utilities.sum(axis=0), float(rewards.sum())
-        return Episode(episode.states, actions, rewards, utilities, episode.component, episode.trace, *totals)
+        return Episode(states, actions, rewards, utilities, episode.component, episode.trace, *totals)
 
 
 class LinearBandit:
@@ -214,7 +207,7 @@ class LinearBandit:
     Args:
         theta_r: (d,), of norm at most `norm_bound`.
         theta_u: (d,), or (m, d) for several limits.
-        actions, threshold, safe_policy, noise, norm_bound, names: see `BanditTask`. The noise is drawn as Gaussian.
+        actions, threshold, safe_policy: see `BanditTask`; and so is what is not listed here. The noise is Gaussian.
         slack: ξ; None for the incumbent's true slack, where the arms do not change.
         clicks: whether the observed reward is 0 or 1 with mean θ_rᵀa (then R ≥ 1/2).
         origin: facts for records.
@@ -238,17 +231,19 @@ class LinearBandit:
         norm_bound: float = 1.0,
         slack: PerLimit = None,
         names: Sequence[str] = (),
+        action_names: Sequence[str] = (),
+        units: Mapping[str, str] | None = None,
         clicks: bool = False,
         origin: Mapping[str, str | int | float] | None = None,
     ) -> None:
-        told = noise, norm_bound, names
+        told = noise, norm_bound, names, action_names, units
         self.task = BanditTask(actions, threshold, safe_policy, slack, *told)
         shape = (self.task.num_constraints, self.task.dim)
         self.theta_r = as_array("theta_r", theta_r, shape[1:])
         self.theta_u = as_array("theta_u", theta_u if np.ndim(theta_u) == 2 else [theta_u], shape)
         self.theta = np.vstack([self.theta_r, self.theta_u])
         longest = float(np.linalg.norm(self.theta, axis=1).max())
-        if longest > as_number("norm_bound", norm_bound) + TOLERANCE:
+        if longest > self.task.norm_bound + TOLERANCE:
             raise InvalidProblem(f"a θ has norm {longest:.12g} > norm_bound {norm_bound:g}: raise norm_bound")
         self.clicks, self.origin = clicks, dict(origin or {})
         if clicks and (self.task.noise < 0.5 or self.task.num_actions is None):
@@ -260,7 +255,8 @@ class LinearBandit:
             self.task = BanditTask(actions, self.task.thresholds, safe_policy, true, *told)
 
     def __repr__(self) -> str:
-        return f"LinearBandit({self.task!r})"
+        task = self.task
+        return f"LinearBandit({task.num_actions or task.actions} arms, d={task.dim}, b={task.thresholds.tolist()})"
 
     def evaluate(self, policy: object, k: int = 0) -> tuple[float, float | Array]:
         """Return the exact expected reward and utility, (m,) of several limits, of a policy or an action in round k."""
@@ -314,13 +310,3 @@ def as_arms(name: str, value: object, dim: int | None = None) -> Array:
         raise InvalidProblem(f"{name} lists no arm: give at least one")
     check_norm(name, arms)
     return arms
-
-
-def without_negatives(probabilities: Array) -> Array:
-    """Return a distribution whose entries below 0, which are within the tolerance, are dropped."""
-    if not (probabilities < 0).any():
-        return probabilities
-    kept = np.maximum(probabilities, 0.0)
-    kept /= kept.sum()
-    kept.setflags(write=False)
-    return kept

@@ -102,9 +102,9 @@ class LinearCMDP:
             time_homogeneous=bool(time_homogeneous),
             move=move,
             support=None if move is None else move.support,
-            state_names=_as_names(state_names, S),
-            action_names=tuple(action_names),
-            units=dict(units or {}),
+            state_names=state_names,
+            action_names=action_names,
+            units=units or {},
         )
         self._reward, self._utilities = task.reward, tuple(one.utility for one in task.constraints)
         if safe_policy is None:
@@ -302,16 +302,6 @@ def _as_kernel(given: ArrayLike, time_homogeneous: bool) -> Array:
             f"time_homogeneous=True, but P[{h}] differs from P[0] by {gaps[h]:.3g}: leave it out, or give one kernel"
         )
     return np.broadcast_to(P[0].copy(), shape)
-
-
-def _as_names(given: Sequence[Hashable], num_states: int) -> tuple[Hashable, ...]:
-    names = tuple(given)
-    if names and (len(names) != num_states or len(set(names)) < len(names)):
-        raise InvalidProblem(
-            f"state_names has {len(names)} names, {len(set(names))} of them different, for {num_states} states: give "
-            "each a name of its own"
-        )
-    return names
 
 
 def _as_name(value: object) -> Hashable:

@@ -27,6 +27,7 @@ from episafe.core.types import (
 from episafe.problems.features import as_features
 
 Step = tuple[Any, float, Any, object]  # next state, reward, utilities (m,), and what chance brought
+Origin = dict[str, str | int | float]  # facts for records
 Outside = Mapping[tuple[str], tuple[float, tuple[float, ...]]]
 
 
@@ -34,7 +35,7 @@ class PlayedCMDP:
     """A problem whose episodes are played and whose kernel is unknown."""
 
     task: Task
-    origin: dict[str, str | int | float]
+    origin: Origin
 
     @property
     def num_steps(self) -> int:
@@ -106,37 +107,33 @@ class SampledCMDP(PlayedCMDP):
     ) -> None:
         if (sample is None) == (chance is None):
             raise InvalidProblem("next states come from sample, or from chance through move: give one of them")
-        if chance is not None and move is None:
-            raise InvalidProblem("chance needs move=(h, state, action, w) -> (next state, reward, utility): give it")
-        if chance is None and (reward is None or utility is None):
+        if (chance is not None and move is None) or (chance is None and (reward is None or utility is None)):
+            missing = "reward and utility are missing" if chance is None else "chance needs move"
             raise InvalidProblem(
-                "reward and utility are missing: give functions (h, state) -> (A,), or move and chance"
+                f"{missing}: give reward and utility as functions (h, state) -> (A,), or move and chance"
             )
         H, A, first = as_count("horizon", horizon), as_count("num_actions", num_actions), int(start is not None)
         encode = encoder_like(initial_state)
-        given = tuple(
-            replace(one, utility=shifted(one.utility, first))
-            for one in make_constraints(utility, threshold, slack, names, least_total)
-        )
-        outside: Outside = {START: (0.0, (0.0,) * len(given))} if first else {}
+        limits = make_constraints(utility, threshold, slack, names, least_total)
+        outside: Outside = {START: (0.0, (0.0,) * len(limits))} if first else {}
         self.task = Task(
             *(H + first, A),
-            constraints=given,
+            constraints=tuple(replace(one, utility=shifted(one.utility, first)) for one in limits),
             incumbent=safe_policy,
             initial_state=START if first else encode(initial_state),
             reward=shifted(reward, first),
             features=as_features(features, initial_state, A, None, first),
             time_homogeneous=bool(time_homogeneous),
             encode=encode,
-            move=None if move is None else task_move(move, encode, outside, len(given), first),
+            move=None if move is None else task_move(move, encode, outside, len(limits), first),
             support=shifted(support, first),
             outside=outside,
             norm_bound=norm_bound,
-            state_names=tuple(state_names),
-            action_names=tuple(action_names),
-            units=dict(units or {}),
+            state_names=state_names,
+            action_names=action_names,
+            units=units or {},
         )
-        self.origin: dict[str, str | int | float] = dict(origin or {})
+        self.origin = dict(origin or {})
         self._sample, self._start, self._chance = sample, start, chance
         self._past: tuple[object, ...] = ()  # what chance brought in this episode
         try_functions(self.task, first, encode(initial_state))
@@ -155,8 +152,7 @@ class SampledCMDP(PlayedCMDP):
         task, first = inner_task(self.task), int(self._start is not None)
         before = state if task is self.task or is_outside(state) else state[0]
         assert task.encode is not None
-        if h < first:
-            assert self._start is not None
+        if self._start is not None and h == 0:
             begun = task.encode(self._start(rng))
             made: Step = begun, 0.0, np.zeros(task.num_constraints), begun
         elif self._chance is not None:
@@ -174,13 +170,11 @@ class SampledCMDP(PlayedCMDP):
         """Draw what chance does in one episode: (s_1, (w_1, …, w_H)), where w_1 is the start if that is random."""
         if self._chance is None:
             raise InvalidProblem("the problem has no law of chance, so it has no traces: give move and chance")
-        begun: tuple[object, ...] = () if self._start is None else (self._start(rng),)
-        if begun and self.task.carry is not None:
-            begun = ((begun[0], 0.0),)
-        past: tuple[object, ...] = ()
-        for h in range((self.task.horizon or 0) - len(begun)):
-            past = (*past, self._chance(h, past, rng))
-        return self.task.initial_state, (*begun, *past)
+        state, chances = self.reset(), []
+        for h in range(self.task.horizon or 0):
+            state, _, _, w = self.step(h, state, 0, rng)  # chance does not depend on the action
+            chances.append(w)
+        return self.task.initial_state, tuple(chances)
 
 
 def inner_task(task: Task) -> Task:
@@ -221,18 +215,11 @@ def shifted(function: Callable[[int, Any], Any] | None, first_step: int, view: V
     """Return a user's function of (h, state) for a task whose step `first_step` is the user's step 0."""
     if function is None or (first_step == 0 and view is None):
         return function
-    if view is None:
-        return lambda h, state: function(h - first_step, state)
-    return lambda h, state: function(h - first_step, view(state))
+    return lambda h, state: function(h - first_step, state if view is None else view(state))
 
 
 def task_move(
-    move: Move,
-    encode: Encoder,
-    outside: Outside,
-    num_constraints: int,
-    first_step: int,
-    view: View | None = None,
+    move: Move, encode: Encoder, outside: Outside, num_constraints: int, first_step: int, view: View | None = None
 ) -> Move:
     """Return a user's move as the task's: states encoded, signals checked, START and ENDED included.
 
