@@ -5,7 +5,7 @@ With A actions the features of a state and an action are φ(s, a) = e_a ⊗ ψ(s
 
 import math
 from dataclasses import dataclass, field, fields
-from functools import cache, cached_property
+from functools import cache
 from itertools import product
 from typing import Any
 
@@ -25,22 +25,26 @@ class Box:
 
     low: Any
     high: Any
-    num_axes: int = field(init=False)
+    axes: list[tuple[float, float]] = field(init=False, repr=False)  # low and width of each
 
     def __post_init__(self) -> None:
         low = as_array("low", self.low, (None,))
         high = as_array("high", self.high, (len(low),))
         if not (low < high).all():
             raise InvalidProblem(f"low must be below high on every axis, got {low} and {high}")
-        self.__dict__.update(low=low, high=high, num_axes=len(low))
+        self.__dict__["axes"] = list(zip(low.tolist(), (high - low).tolist(), strict=True))
         for setting in fields(self):
-            if setting.init and setting.type is int:
-                as_count(setting.name, getattr(self, setting.name))
+            if setting.type is int:
+                as_count(setting.name, vars(self)[setting.name])
 
-    def unit(self, observation: object) -> Array:
-        """Return the observation in [0, 1]^n."""
-        x = as_array("observation", flat(observation), (self.num_axes,))
-        return np.clip((x - self.low) / (self.high - self.low), 0.0, 1.0)
+    def unit(self, observation: object) -> list[float]:
+        """Return the observation in [0, 1]^n, as plain numbers: they are faster than NumPy's for a few axes."""
+        x, axes = observation if isinstance(observation, np.ndarray) else flat(observation), self.axes
+        numbers = (x if x.ndim == 1 else x.ravel()).tolist()
+        found = [min(max((y - low) / width, 0.0), 1.0) for y, (low, width) in zip(numbers, axes, strict=False)]
+        if len(numbers) != len(axes) or math.isnan(sum(found)):
+            raise InvalidProblem(f"an observation must be {len(axes)} finite numbers, got {observation!r}")
+        return found
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,35 +53,14 @@ class Cells(Box):
 
     bins: int = 8
 
-    @cached_property
-    def _axes(self) -> list[tuple[float, float]]:
-        """Return low and width of each axis."""
-        return list(zip(self.low.tolist(), (self.high - self.low).tolist(), strict=True))
-
     @property
     def size(self) -> int:
         """Return the number of cells."""
-        return int(self.bins**self.num_axes)
+        return int(self.bins ** len(self.axes))
 
     def __call__(self, observation: object) -> tuple[int, ...]:
         """Return the cell of an observation."""
-        if type(observation) is np.ndarray and observation.shape == (self.num_axes,) and observation.dtype.char in "fd":
-            found = self._quickly(observation.tolist())
-            if len(found) == self.num_axes:
-                return found
-        index = np.minimum((self.unit(observation) * self.bins).astype(int), self.bins - 1)
-        return tuple(index.tolist())
-
-    def _quickly(self, values: list[float]) -> tuple[int, ...]:
-        """Return the same with plain numbers, in a tenth of the time; shorter if one of them is not finite."""
-        bins, found = self.bins, []
-        for x, (low, width) in zip(values, self._axes, strict=True):
-            unit = (x - low) / width
-            if 0.0 < unit < 1.0:
-                found.append(int(unit * bins))  # below `bins`: the product is rounded to a number below it
-            elif math.isfinite(x):
-                found.append(0 if unit <= 0.0 else bins - 1)
-        return tuple(found)
+        return tuple([min(int(x * self.bins), self.bins - 1) for x in self.unit(observation)])
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,11 +72,12 @@ class Fourier(Box):
     @property
     def dim(self) -> int:
         """Return (order + 1)^n."""
-        return int((self.order + 1) ** self.num_axes)
+        return int((self.order + 1) ** len(self.axes))
 
     def __call__(self, observation: object) -> Array:
         """Return ψ (dim,)."""
-        return np.cos(np.pi * _exponents(self.order, self.num_axes) @ self.unit(observation)) / math.sqrt(self.dim)
+        found = np.cos(np.pi * _exponents(self.order, len(self.axes)) @ np.array(self.unit(observation)))
+        return found / math.sqrt(self.dim)
 
 
 def as_features(given: object, first: object, num_actions: int, count: int | None, num_outside: int = 0) -> Features:
@@ -115,23 +99,18 @@ def as_features(given: object, first: object, num_actions: int, count: int | Non
         return OneHot(given.cell, size + num_outside)
     if not callable(given) or isinstance(given, type):
         raise InvalidProblem(f"features must be OneHot() or a function of an observation, got {given!r}: give one")
-    shape = np.shape(given(first))
-    if len(shape) not in (1, 2) or 0 in shape or (len(shape) == 2 and shape[0] != num_actions):
-        raise InvalidProblem(
-            f"features at the start have shape {shape}: return ψ (k,), or φ (A, d) with A = {num_actions} rows"
-        )
+    shape, A = np.shape(given(first)), num_actions
+    if len(shape) not in (1, 2) or 0 in shape or (len(shape) == 2 and shape[0] != A):
+        raise InvalidProblem(f"features at the start have shape {shape}: return ψ (k,), or φ (A, d) with A = {A} rows")
     if len(shape) == 2:
         return FunctionFeatures(given, shape[1])
-    return FunctionFeatures(
-        lambda state: blocks(as_array("features", given(state), shape), num_actions), num_actions * shape[0]
-    )
 
+    def blocks(state: object) -> Array:
+        phi = np.zeros((A, A, *shape))
+        phi[np.arange(A), np.arange(A)] = as_array("features", given(state), shape)
+        return phi.reshape(A, -1)
 
-def blocks(psi: Array, num_actions: int) -> Array:
-    """Return φ(s, a) = e_a ⊗ ψ(s), shape (A, A·k), of ψ (k,)."""
-    phi = np.zeros((num_actions, num_actions, len(psi)))
-    phi[np.arange(num_actions), np.arange(num_actions)] = psi
-    return phi.reshape(num_actions, -1)
+    return FunctionFeatures(blocks, A * shape[0])
 
 
 def chosen_features(low: Array, high: Array) -> tuple[OneHot | View, str]:
@@ -144,20 +123,17 @@ def chosen_features(low: Array, high: Array) -> tuple[OneHot | View, str]:
         why = f"observations have {n} axes, too many" if n else "there are too many texts"
         raise InvalidProblem(f"{why} to choose features: give features=…")
     bounds = np.where(finite, low, -1.0), np.where(finite, high, 1.0)
+    basis = Cells(*bounds, bins={1: 32, 2: 16, 3: 8, 4: 6}[n]) if n <= 4 else Fourier(*bounds, order=1)
 
-    def bounded(observation: object) -> Array:
+    def bounded(observation: object) -> Any:
         x = flat(observation)
-        return np.where(finite, x, x / (1 + np.abs(x)))
+        return basis(np.where(finite, x, x / (1 + np.abs(x))))
 
-    squashed = "" if finite.all() else f"; {int((~finite).sum())} axes without bounds enter as x/(1 + |x|)"
-    if n <= 4:
-        cells = Cells(*bounds, bins={1: 32, 2: 16, 3: 8, 4: 6}[n])
-        cell = cells if finite.all() else (lambda observation: cells(bounded(observation)))
-        return OneHot(cell, cells.size), f"{cells.bins} cells per axis, {cells.size} in all{squashed}"
-    basis = Fourier(*bounds, order=1)
-    return (
-        lambda observation: basis(bounded(observation))
-    ), f"Fourier basis of order 1, {basis.dim} functions{squashed}"
+    chosen: View = basis if finite.all() else bounded
+    squashed = "" if finite.all() else (f"; {int((~finite).sum())} axes without bounds enter as x/(1 + |x|)")
+    if isinstance(basis, Cells):
+        return OneHot(chosen, basis.size), f"{basis.bins} cells per axis, {basis.size} in all{squashed}"
+    return chosen, f"Fourier basis of order 1, {basis.dim} functions{squashed}"
 
 
 def flat(observation: object) -> Array:
