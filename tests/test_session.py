@@ -8,6 +8,7 @@ import threading
 import time
 import traceback
 import uuid
+from contextlib import contextmanager
 from dataclasses import replace
 
 import numpy as np
@@ -637,6 +638,62 @@ def test_what_could_not_be_read_again_is_not_written(tmp_path, rng):
         session.report(d.id, replace(play(d, rng), rewards=[1.7e308] * H))
     assert session.state.number == events and len(list(session.log.read())) == events
     session.report(d.id, play(d, rng))
+
+
+class Server(MemoryLog):
+    """A log in memory that a transaction changes when its lock is left, unless the connection is lost then."""
+
+    def __init__(self):
+        super().__init__()
+        self.num_commits, self.fails = 0, ""
+
+    @contextmanager
+    def lock(self):
+        with self._mutex:
+            kept = list(self.lines)
+            yield
+            self.num_commits += 1
+            if self.fails:
+                self.lines[:] = kept if self.fails == "before" else self.lines
+                raise OSError("connection lost")
+
+
+def test_threads_that_wait_share_one_transaction(rng):
+    log = Server()
+    session = Session(log, AGENTS["rollout"]())
+    before, made = log.num_commits, []
+    threads = [threading.Thread(target=lambda: made.append(session.deploy())) for _ in range(12)]
+    with log.lock():
+        for thread in threads:
+            thread.start()
+        while len(session._waiting) < 11:  # all but the one that waits for the lock
+            time.sleep(0.001)
+    for thread in threads:
+        thread.join()
+    assert sorted(d.id for d in made) == list(range(12)) and log.num_commits - before <= 4
+    with pytest.raises(es.InvalidEpisode, match="counts once"):
+        for _ in range(2):
+            session.report(made[0].id, play(made[0], rng, None))
+
+
+@pytest.mark.parametrize("fails", ["before", "after"])
+def test_a_connection_that_is_lost_during_a_commit_neither_loses_nor_repeats_events(fails, rng):
+    log = Server()
+    session, other = (Session(log, AGENTS["rollout"]()) for _ in range(2))
+    d, log.fails = session.deploy(), fails
+    with pytest.raises(OSError, match="connection lost"):
+        session.report(d.id, play(d, rng, None))
+    log.fails = ""
+    live(session, 2, rng, None)
+    other.refresh()
+    assert session.head == other.head and session.status()["reports"] == 3
+    log.fails = "before"
+    assert session.deploy().id is None
+    log.fails = ""
+    live(other, 1, rng, None)  # another process writes first: what this one has applied never happened
+    lost = session.deploy()
+    assert lost.id is None and "reopen the session" in lost.plan.reason
+    assert other.status()["reports"] == 4
 
 
 def test_weights_in_another_order_are_another_mixture():

@@ -9,12 +9,13 @@ import logging
 import secrets
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as Late
-from contextlib import suppress
+from contextlib import closing, suppress
 from copy import copy, deepcopy
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -91,6 +92,16 @@ def open(
     return Session(open_log(location, name), agent, false_alarm=false_alarm, timeout=timeout)
 
 
+@dataclass(eq=False)
+class Request:
+    """What a thread waits to have decided and written, and what came of it."""
+
+    decide: Callable[[], Sequence[Body]]
+    events: list[Event] = field(default_factory=list)
+    error: Exception | None = None
+    done: bool = False
+
+
 class Session:
     """A live session. Threads may share it.
 
@@ -111,8 +122,12 @@ class Session:
         self._job: Future[str] | None = None
         self._late_at = 0.0  # when the job has taken too long
         self._last_parts: tuple[Policy | Mixture | None, list[tuple[str, float, Policy]]] = None, []
+        self._has_goal = True  # whether the certifier wants a proposal, as of the last transaction
         self._ask_at = 0  # reports after which the proposer is asked again, when it had nothing to propose
         self._unlogged = 0, ""  # deployments that could not be logged, and why
+        self._uncertain: list[bytes] = []  # lines that were applied here, and may not be in the log
+        self._turn, self._is_writing = threading.Condition(), False  # whether a thread writes for all that wait
+        self._waiting: list[Request] = []  # for the next transaction
         self._acting: dict[int, Plan] = {}  # plans of pending deployments made here, by an agent without a certifier
         self._transact(lambda: [] if self.state.begin else [self._first_event(false_alarm)])
         for name in self.state.changed_candidates:
@@ -140,28 +155,72 @@ class Session:
 
     # writing
 
-    def _follow(self) -> None:
-        """Apply the events that others appended."""
-        state = self.state
-        state.apply(decode_lines(self.log.read(state.number), state.number, state.head))
+    def _follow(self, locked: bool = False) -> None:
+        """Apply the events that others appended; under the lock, append again what a failed commit has lost."""
+        state, count = self.state, len(self._uncertain)
+        if count and not locked:
+            return
+        lines = self.log.read(state.number - count)
+        if count:
+            known = list(islice(lines, count))
+            if known != self._uncertain[: len(known)]:
+                raise OSError("another process wrote while the connection was lost: reopen the session")
+            if len(known) < count:
+                self.log.append(self._uncertain[len(known) :], state.number - count + len(known))
+        state.apply(decode_lines(lines, state.number, state.head))
 
     def _transact(self, decide: Callable[[], Sequence[Body]]) -> list[Event]:
         """Decide under the lock, by all events so far; append, apply and wait until that is durable."""
-        with self._mutex:
-            try:
-                with self.log.lock():
-                    self._follow()
-                    notes = [AlarmRaised("log", text, False) for text in self._unlogged_texts()]
-                    lines = encode_lines([*decide(), *notes], self.state.number, self.state.head)
-                    events = read_again(lines, self.state.number, self.state.head)
+        state, request = self.state, Request(decide)
+        with closing(self._batch(request)) as batch:
+            for one in batch:
+                try:
+                    lines = encode_lines(one.decide(), state.number, state.head)
+                    one.events = read_again(lines, state.number, state.head)
                     if lines:
-                        self.log.append(lines, self.state.number)
-                self.state.apply(events)
-            finally:
-                self.state.forget_offers()
-            self._unlogged = 0, ""
+                        self.log.append(lines, state.number)
+                    self._uncertain += lines
+                    state.apply(one.events)
+                except Exception as error:
+                    one.error = error
+                finally:
+                    state.forget_offers()
+        if request.error is not None:
+            raise request.error
         self.log.sync()  # also what others appended: nothing is decided by what may be lost
-        return events
+        return request.events
+
+    def _batch(self, request: Request) -> Generator[Request]:
+        """Yield all requests that wait, under the lock, for one transaction; none if another thread wrote for this."""
+        with self._turn:
+            self._waiting.append(request)
+            self._turn.wait_for(lambda: request.done or not self._is_writing)
+            if not request.done:
+                self._is_writing, batch, self._waiting = True, self._waiting, []
+        if request.done:
+            return
+        notes = Request(lambda: [AlarmRaised("log", text, False) for text in self._unlogged_texts()])
+        try:
+            with self._mutex:
+                with self.log.lock():
+                    self._follow(locked=True)
+                    yield from (*batch, notes)
+                self._uncertain, certifier = [], self.state.certifier
+                if notes.error is None:
+                    self._unlogged = 0, ""
+                if certifier is not None and self.agent.proposer is not None:
+                    self._has_goal = certifier.goal() is not None
+        except BaseException as error:
+            for one in batch:
+                one.error = error if isinstance(error, Exception) else OSError("the writing thread was interrupted")
+            if not isinstance(error, Exception):
+                raise
+        finally:
+            with self._turn:
+                self._is_writing = False
+                for one in batch:
+                    one.done = True
+                self._turn.notify_all()
 
     def _unlogged_texts(self) -> list[str]:
         number, reason = self._unlogged
@@ -329,12 +388,10 @@ class Session:
             return f"planning takes longer than {self.timeout:g} s"
 
     def _is_planning_due(self) -> bool:
+        """Return whether a plan or a proposal is due; takes no lock, so that threads gather for one transaction."""
         if self.state.certifier is None:
             return True
-        if self.agent.proposer is None or self.state.num_reported < self._ask_at:
-            return False
-        with self._mutex:
-            return self.state.certifier.goal() is not None
+        return self.agent.proposer is not None and self._has_goal and self.state.num_reported >= self._ask_at
 
     def _work(self) -> str:
         """Learn what waits; then plan, or put a proposal on trial. Return why that failed, or ""."""
