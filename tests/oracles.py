@@ -561,3 +561,50 @@ def random_episodes(
             states[h + 1] = rng.choice(S, p=cmdp["P"][h, states[h], actions[h]])
         episodes.append((states, actions))
     return episodes
+
+
+def search_several(evaluate, b, C_lam, T, rules):
+    """Return source and λ (m,) for several limits, as kernels/softmax_decision.py does.
+
+    λ = 0 if it passes. Else bisection on the ray λ = t·(1, …, 1), or λ = 0 where C_λ fails on it. Then m times: the
+    multiplier whose V̲ᵘ is furthest from b becomes the least that its own limit needs, given the others, which is a
+    step of coordinate descent on the dual. Of the λ found that pass all checks, the one of largest V̄ʳ + V̄†.
+
+    Args:
+        evaluate: λ (m,) -> V̄ʳ, V̄†, V̲ᵘ (m,) at s₁.
+        b, C_lam, T: thresholds (m,), the largest multiplier, halvings.
+        rules: whether λ = 0 is tried and the incumbent is the fallback.
+    """
+    m, best, most = len(b), None, -np.inf
+
+    def surplus(lam):
+        return evaluate(lam)[2:] - b
+
+    def bisected(fixed, direction, limits):
+        lower, upper = 0.0, C_lam
+        for _ in range(T):
+            middle = (lower + upper) / 2
+            passes = (evaluate(fixed + middle * direction)[2:] >= b)[limits].all()
+            lower, upper = (lower, middle) if passes else (middle, upper)
+        return fixed + upper * direction
+
+    lam, last = np.zeros(m), np.full(m, C_lam)
+    if rules.ends and (evaluate(lam)[2:] >= b).all():
+        return "zero", lam
+    if (evaluate(last)[2:] >= b).all():
+        best = lam = bisected(lam, np.ones(m), slice(None))
+        most = evaluate(lam)[:2].sum()
+    for _ in range(m):
+        distance = np.where((lam > 0) | (surplus(lam) < 0), np.abs(surplus(lam)), 0.0)
+        c = int(distance.argmax())
+        own, unit = slice(c, c + 1), np.eye(m)[c]
+        others = lam * (1 - unit)
+        if distance[c] == 0 or evaluate(others + C_lam * unit)[2 + c] < b[c] > evaluate(others)[2 + c]:
+            break
+        lam = others if evaluate(others)[2 + c] >= b[c] else bisected(others, unit, own)
+        V = evaluate(lam)
+        if (V[2:] >= b).all() and V[:2].sum() > most:
+            best, most = lam, V[:2].sum()
+    if best is None:
+        return "safe" if rules.fallback else "search", last
+    return "search", best

@@ -23,14 +23,12 @@ def _determinant(problem: ProblemLike, num_episodes: int) -> dict[str, object]:
 
 
 @register(
-    name="oplb",
-    label="OPLB",
+    name="oplb", label="OPLB",
     summary="OPLB (Pacchiano et al. 2021), from memory: listed arms only, told the incumbent's exact utility",
-    kind="bandit",
-    colour="#CC79A7",
+    kind="bandit", colour="#CC79A7",
     arguments=lambda bandit, K: _determinant(bandit, K) | {"known_utility": bandit.evaluate(bandit.task.incumbent)[1]},
     needs=lambda bandit: "" if isinstance(bandit.task.actions, np.ndarray) else "its arms are not listed, or change",
-)
+)  # fmt: skip
 class OPLB(BanditAgent):
     """OPLB of Pacchiano, Ghavamzadeh, Bartlett and Jiang 2021 and 2024, for arms that do not change.
 
@@ -100,13 +98,10 @@ class OPLB(BanditAgent):
 
 
 @register(
-    name="safe-lucb",
-    label="Safe-LUCB",
-    summary="Safe-LUCB (Amani et al. 2019), from memory: seed rounds, then optimism without inflation",
-    kind="bandit",
-    colour="#E69F00",
-    arguments=_determinant,
-)
+    name="safe-lucb", label="Safe-LUCB",
+    summary="Safe-LUCB (Amani et al. 2019), from memory: seed rounds, then optimism without inflation", kind="bandit",
+    colour="#E69F00", arguments=_determinant,
+)  # fmt: skip
 class SafeLUCB(BanditAgent):
     """Safe-LUCB of Amani, Alizadeh and Thrampoulidis 2019 in this setting: T' = K^(2/3) seed rounds, and then
 
@@ -145,13 +140,10 @@ class SafeLUCB(BanditAgent):
 
 
 @register(
-    name="roful",
-    label="ROFUL",
-    summary="ROFUL (Hutchinson et al. 2024), from summaries: optimistic, then mixed with the incumbent",
-    kind="bandit",
-    colour="#000000",
-    arguments=_determinant,
-)
+    name="roful", label="ROFUL",
+    summary="ROFUL (Hutchinson et al. 2024), from summaries: optimistic, then mixed with the incumbent", kind="bandit",
+    colour="#000000", arguments=_determinant,
+)  # fmt: skip
 class ROFUL(BanditAgent):
     """ROFUL of Hutchinson, Turan and Alizadeh 2024 in this setting: optimistic in reward and constraint, then mixed
     with the incumbent until the pessimistic check passes:
@@ -180,13 +172,9 @@ class ROFUL(BanditAgent):
 
 
 @register(
-    name="oful",
-    label="OFUL",
-    summary="OFUL (Abbasi-Yadkori et al. 2011): has no constraint, violates",
-    kind="bandit",
-    colour="#D55E00",
-    arguments=_determinant,
-)
+    name="oful", label="OFUL", summary="OFUL (Abbasi-Yadkori et al. 2011): has no constraint, violates", kind="bandit",
+    colour="#D55E00", arguments=_determinant,
+)  # fmt: skip
 class OFUL(BanditAgent):
     """OFUL of Abbasi-Yadkori, Pál and Szepesvári 2011: argmax θ̂_rᵀa + C‖a‖_{Λ⁻¹}, without a constraint.
 
@@ -204,12 +192,9 @@ class OFUL(BanditAgent):
 
 
 @register(
-    name="bandit-incumbent",
-    label="Incumbent",
-    summary="the incumbent of a bandit in every round",
-    kind="bandit",
+    name="bandit-incumbent", label="Incumbent", summary="the incumbent of a bandit in every round", kind="bandit",
     colour="#6B6B6B",
-)
+)  # fmt: skip
 class Incumbent(BanditAgent):
     """Deploys the incumbent in every round: what a learner must beat."""
 

@@ -24,12 +24,10 @@ INFEASIBLE = "the optimistic-pessimistic problem is infeasible"
 
 
 @register(
-    name="dope",
-    label="DOPE",
-    summary="DOPE (Bura et al. 2022): tabular, optimistic kernel and reward, pessimistic utility",
-    colour="#CC79A7",
+    name="dope", label="DOPE",
+    summary="DOPE (Bura et al. 2022): tabular, optimistic kernel and reward, pessimistic utility", colour="#CC79A7",
     needs=needs_tables,
-)
+)  # fmt: skip
 class DOPE(CountingAgent):
     """Solves, before each episode, the optimistic-pessimistic problem over the box 𝒫 of kernels:
 

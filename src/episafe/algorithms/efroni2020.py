@@ -33,12 +33,10 @@ def box_of(agent: CountingAgent) -> KernelBox:
 
 
 @register(
-    name="optcmdp",
-    label="OptCMDP",
+    name="optcmdp", label="OptCMDP",
     summary="after Efroni et al. 2020: the best policy and the best kernel of a box; violates while it learns",
-    arguments=lambda problem, num_episodes: {"num_episodes": num_episodes, "bonus": 0.01},
-    needs=needs_tables,
-)
+    arguments=lambda problem, num_episodes: {"num_episodes": num_episodes, "bonus": 0.01}, needs=needs_tables,
+)  # fmt: skip
 class OptCMDP(CountingAgent):
     """Solves, before each episode, the problem of the best policy and the best kernel of the box 𝒫:
 
@@ -60,12 +58,10 @@ class OptCMDP(CountingAgent):
 
 
 @register(
-    name="optcmdp-bonus",
-    label="OptCMDP-bonus",
+    name="optcmdp-bonus", label="OptCMDP-bonus",
     summary="the same by a bonus on the estimated kernel, whose problem is S times smaller",
-    arguments=lambda problem, num_episodes: {"num_episodes": num_episodes, "bonus": 0.003},
-    needs=needs_tables,
-)
+    arguments=lambda problem, num_episodes: {"num_episodes": num_episodes, "bonus": 0.003}, needs=needs_tables,
+)  # fmt: skip
 class OptCMDPBonus(CountingAgent):
     """Solves, before each episode, a problem on P̂ whose linear program is S times smaller than that of OptCMDP:
 
@@ -87,12 +83,10 @@ class OptCMDPBonus(CountingAgent):
 
 
 @register(
-    name="optdual",
-    label="OptDual-CMDP",
+    name="optdual", label="OptDual-CMDP",
     summary="after Efroni et al. 2020: extended value iteration for a multiplier stepped once an episode; violates",
-    arguments=lambda problem, num_episodes: {"num_episodes": num_episodes, "bonus": 0.01},
-    needs=needs_tables,
-)
+    arguments=lambda problem, num_episodes: {"num_episodes": num_episodes, "bonus": 0.01}, needs=needs_tables,
+)  # fmt: skip
 class OptDual(CountingAgent):
     """Takes the best policy and kernel of the box 𝒫 for r + λu, and steps λ by what they promise:
 
@@ -116,12 +110,10 @@ class OptDual(CountingAgent):
 
 
 @register(
-    name="optprimaldual",
-    label="OptPrimalDual-CMDP",
+    name="optprimaldual", label="OptPrimalDual-CMDP",
     summary="after Efroni et al. 2020: steps of the policy and of the multiplier, one each an episode; violates",
-    arguments=lambda problem, num_episodes: {"num_episodes": num_episodes, "bonus": 0.001},
-    needs=needs_tables,
-)
+    arguments=lambda problem, num_episodes: {"num_episodes": num_episodes, "bonus": 0.001}, needs=needs_tables,
+)  # fmt: skip
 class OptPrimalDual(CountingAgent):
     """Mirror ascent in the policy, from the uniform one, and a gradient step in the multiplier:
 

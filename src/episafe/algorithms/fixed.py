@@ -10,26 +10,18 @@ from episafe.core.types import Episode, Plan, Settings
 
 
 @register(
-    name="optimum",
-    label="Exact optimum",
-    summary="the exact optimum",
+    name="optimum", label="Exact optimum", summary="the exact optimum",
     arguments=lambda problem, num_episodes: {"policy": problem.optimal_policy(), "label": "optimum"},
     needs=lambda problem: "" if problem.task.is_listed else "its optimum is unknown: the states are not listed",
-)
+)  # fmt: skip
 @register(
-    name="uniform",
-    label="Uniform policy",
-    summary="every action with the same probability",
-    colour="#8B4513",
+    name="uniform", label="Uniform policy", summary="every action with the same probability", colour="#8B4513",
     arguments=lambda problem, num_episodes: {"policy": "uniform"},
-)
+)  # fmt: skip
 @register(
-    name="incumbent",
-    label="Incumbent",
-    summary="the incumbent in every episode",
-    colour="#6B6B6B",
+    name="incumbent", label="Incumbent", summary="the incumbent in every episode", colour="#6B6B6B",
     arguments=lambda problem, num_episodes: {"policy": "incumbent"},
-)
+)  # fmt: skip
 @register(name="fixed", label="Fixed policy", summary="a policy of your own in every episode")
 class Fixed(Agent):
     """Deploys one policy in every episode.

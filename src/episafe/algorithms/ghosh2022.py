@@ -26,11 +26,10 @@ def decide(model: SoftmaxModel, constants: Constants, lam: Array) -> Decision:
 
 
 @register(
-    name="ghosh2022",
-    label="Ghosh et al. 2022",
+    name="ghosh2022", label="Ghosh et al. 2022",
     summary="after Ghosh et al. 2022: softmax policies for a multiplier stepped once per episode; violates",
     arguments=lambda problem, num_episodes: {"num_episodes": num_episodes, "bonus": 0.001},
-)
+)  # fmt: skip
 class Ghosh2022(SoftmaxAgent):
     """Optimistic in reward and utility, at a multiplier λ_k that is stepped:
 

@@ -9,7 +9,7 @@ from episafe.core.task import ProblemLike
 from episafe.core.types import Array, Plan, Source
 from episafe.linear import planner
 from episafe.linear.constants import Constants
-from episafe.linear.planner import GHOSH, GHOSH_RELEASED, Decision, Rules, Variant, rules_of, search_several
+from episafe.linear.planner import GHOSH, GHOSH_RELEASED, Decision, Rules, Variant, rules_of
 from episafe.linear.ridge import SoftmaxModel
 
 
@@ -40,15 +40,15 @@ def evaluate(model: SoftmaxModel, constants: Constants, rules: Rules, lam: Array
 def decide(model: SoftmaxModel, constants: Constants, rules: Rules = GHOSH) -> Decision:
     """Return π⁰ if its optimistic utility reaches b, else π^λ of the upper end after T halvings of [0, C_λ]."""
     b, C_lam, T = model.task.thresholds, constants.lam_max, constants.num_halvings
+    if len(b) > 1:  # an extension, which is compiled only
+        return planner.decide(model, constants, rules)
     model.estimate_signals(constants.curve)
 
     def utility(*lam: float) -> Array:
         return evaluate(model, constants, rules, np.array(lam)).V[2:]
 
     source: Source = "search"
-    if len(b) > 1:  # an extension
-        source, lam = search_several(lambda lam: evaluate(model, constants, rules, lam).V, b, C_lam, T, rules)
-    elif rules.ends and utility(0.0) >= b:
+    if rules.ends and utility(0.0) >= b:
         source, lam = "zero", np.zeros(1)
     else:
         low, high = 0.0, C_lam
@@ -64,11 +64,9 @@ def decide(model: SoftmaxModel, constants: Constants, rules: Rules = GHOSH) -> D
 
 
 @register(
-    name="ghosh",
-    label="Ghosh et al. 2024",
-    summary="Ghosh et al. 2024: optimistic in the utility too; violates while it learns",
-    colour="#D55E00",
-)
+    name="ghosh", label="Ghosh et al. 2024",
+    summary="Ghosh et al. 2024: optimistic in the utility too; violates while it learns", colour="#D55E00",
+)  # fmt: skip
 class Ghosh2024(SoftmaxAgent):
     """Deploys π^λ of the smallest λ whose *optimistic* utility reaches the limit; C_λ if none does. No incumbent.
 
@@ -85,11 +83,7 @@ class Ghosh2024(SoftmaxAgent):
     reason = "the released code begins with the incumbent"
 
     def __init__(
-        self,
-        problem: ProblemLike,
-        constants: Constants,
-        replan: Replanning = EVERY,
-        variant: Variant = "text",
+        self, problem: ProblemLike, constants: Constants, replan: Replanning = EVERY, variant: Variant = "text"
     ) -> None:
         super().__init__(problem, constants, replan, optimistic=True)
         self.rules, self.variant = rules_of(variant, constants, GHOSH, GHOSH_RELEASED), variant

@@ -149,12 +149,10 @@ class Mixing(CountingAgent):
 
 
 @register(
-    name="epsmix",
-    label="EpsMix",
+    name="epsmix", label="EpsMix",
     summary="after Li et al. 2023: a coin between a candidate and the incumbent, by bounds with empirical variances",
-    arguments=lambda problem, num_episodes: {"bonus": 0.003},
-    needs=needs_one_limit,
-)
+    arguments=lambda problem, num_episodes: {"bonus": 0.003}, needs=needs_one_limit,
+)  # fmt: skip
 class EpsMix(Mixing):
     """Deploys a candidate π̄ if its lower bound passes, else a coin that is as often π̄ as the bounds allow:
 
@@ -180,12 +178,10 @@ class EpsMix(Mixing):
 
 
 @register(
-    name="stepmix",
-    label="StepMix",
+    name="stepmix", label="StepMix",
     summary="after Li et al. 2023: the incumbent for the first steps, a candidate after them; a Markov policy",
-    arguments=lambda problem, num_episodes: {"bonus": 0.003},
-    needs=needs_one_limit,
-)
+    arguments=lambda problem, num_episodes: {"bonus": 0.003}, needs=needs_one_limit,
+)  # fmt: skip
 class StepMix(Mixing):
     """Of the policies π^j, the incumbent up to step j and a candidate π̄ after it, takes the smallest j that passes:
 

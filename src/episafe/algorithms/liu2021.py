@@ -23,12 +23,10 @@ def beta(counts: TransitionCounts, confidence: Confidence) -> Array:
 
 
 @register(
-    name="optpess-lp",
-    label="OptPess-LP",
+    name="optpess-lp", label="OptPess-LP",
     summary="after Liu et al. 2021: the incumbent while it is little known, then a linear program on the estimate",
-    arguments=lambda problem, num_episodes: {"num_episodes": num_episodes, "bonus": 0.003},
-    needs=needs_tables,
-)
+    arguments=lambda problem, num_episodes: {"num_episodes": num_episodes, "bonus": 0.003}, needs=needs_tables,
+)  # fmt: skip
 class OptPessLP(CountingAgent):
     """Deploys the incumbent while little is known of it, then the best policy of a problem on P̂:
 
@@ -66,12 +64,10 @@ class OptPessLP(CountingAgent):
 
 
 @register(
-    name="optpess-primaldual",
-    label="OptPess-PrimalDual",
+    name="optpess-primaldual", label="OptPess-PrimalDual",
     summary="after Liu et al. 2021: optimistic values, a multiplier that asks for more than b; violates at first",
-    arguments=lambda problem, num_episodes: {"num_episodes": num_episodes, "bonus": 0.001},
-    needs=needs_tables,
-)
+    arguments=lambda problem, num_episodes: {"num_episodes": num_episodes, "bonus": 0.001}, needs=needs_tables,
+)  # fmt: skip
 class OptPessPrimalDual(CountingAgent):
     """Value iteration on P̂ for reward and utility with a bonus, and a multiplier that asks for ε_k more than b:
 

@@ -11,21 +11,15 @@ from episafe.kernels.bandit_sets import best_policy, means
 
 
 @register(
-    name="oplbsp-determinant",
-    label="OPLB-SP, determinant",
-    summary="OPLB-SP with the determinant radius, which is tighter and needs no number of rounds",
-    kind="bandit",
-    colour="#56B4E9",
-    arguments=lambda problem, num_episodes: {"radius": "determinant", "label": "oplbsp-determinant"},
-)
+    name="oplbsp-determinant", label="OPLB-SP, determinant",
+    summary="OPLB-SP with the determinant radius, which is tighter and needs no number of rounds", kind="bandit",
+    colour="#56B4E9", arguments=lambda problem, num_episodes: {"radius": "determinant", "label": "oplbsp-determinant"},
+)  # fmt: skip
 @register(
-    name="oplbsp",
-    label="OPLB-SP",
+    name="oplbsp", label="OPLB-SP",
     summary="OPLB-SP, Algorithm 1 of the paper: the incumbent until it is known well enough, then optimism",
-    kind="bandit",
-    colour="#0072B2",
-    arguments=lambda problem, num_episodes: {"num_rounds": num_episodes},
-)
+    kind="bandit", colour="#0072B2", arguments=lambda problem, num_episodes: {"num_rounds": num_episodes},
+)  # fmt: skip
 class OPLBSP(BanditAgent):
     """Deploys the incumbent while C_u β_sf > ξ/2, and then the policy
 

@@ -14,10 +14,10 @@ from episafe.core.agent import EVERY, Replanning, register
 from episafe.core.errors import InvalidProblem
 from episafe.core.policy import Policy
 from episafe.core.task import ProblemLike
-from episafe.core.types import Array, Plan
+from episafe.core.types import Array, Plan, Source
 from episafe.linear import planner
 from episafe.linear.constants import Constants
-from episafe.linear.planner import RELEASED, TEXT, Decision, Rules, Variant, policy_of, rules_of, search_several
+from episafe.linear.planner import RELEASED, TEXT, Decision, Rules, Variant, policy_of, rules_of
 from episafe.linear.ridge import SoftmaxModel
 
 
@@ -59,8 +59,7 @@ def evaluate(model: SoftmaxModel, constants: Constants, rules: Rules, lam: Array
     V = np.array([[rules.value_after(kappa, A)], *[[0.0]] * (1 + len(lam))])  # V̄ʳ, V̄†, V̲ᵘ of each limit; V_{H+1} = 0
     for h in reversed(range(H)):
         left = H - 1 - h + rules.extra_steps  # H − h in the paper, and 0 extra steps
-        r, u = model.told(h)
-        beta, PV, w = ridge(model, h, V)
+        (r, u), (beta, PV, w) = model.told(h), ridge(model, h, V)
         beta_r, beta_dagger, *beta_u = model.shaped_bonuses(h, V, beta, PV, constants.curve, constants.spread)  # all β
         # Q̄ʳ = r + clip{C_r β + P̂V̄ʳ, 0, H_κ − h_κ},  H_κ − h_κ = (H − h)(1 + κ ln A)
         Q_r = r + np.clip(C_r * beta_r + PV[0], 0.0, left * (1 + kappa * np.log(A)))
@@ -82,14 +81,15 @@ def evaluate(model: SoftmaxModel, constants: Constants, rules: Rules, lam: Array
 def decide(model: SoftmaxModel, constants: Constants, rules: Rules = TEXT) -> Decision:
     """Return π⁽ᵏ⁾, what is deployed in episode k."""
     b, C_lam, T = model.task.thresholds, constants.lam_max, constants.num_halvings
+    if len(b) > 1:  # an extension of the paper, which is compiled only
+        return planner.decide(model, constants, rules)
     model.estimate_signals(constants.curve)  # reward and utility, where the task does not tell them
 
     def V_u(*lam: float) -> Array:  # noqa: N802  # Alg. 2, line 2 -> V̲ᵘ of π^λ
         return evaluate(model, constants, rules, np.array(lam)).V[2:]
 
-    if len(b) > 1:  # an extension of the paper
-        source, lam = search_several(lambda lam: evaluate(model, constants, rules, lam).V, b, C_lam, T, rules)
-    elif rules.ends and not V_u(C_lam) >= b:  # Alg. 2, line 3 -> V̲ᵘ(π^{C_λ}) < b: π⁽ᵏ⁾ := π_sf
+    source: Source = "search"
+    if rules.ends and not V_u(C_lam) >= b:  # Alg. 2, line 3 -> V̲ᵘ(π^{C_λ}) < b: π⁽ᵏ⁾ := π_sf
         source, lam = "safe", np.array([C_lam])
     elif rules.ends and V_u(0.0) >= b:  # Alg. 2, line 4 -> V̲ᵘ(π⁰) ≥ b: π⁽ᵏ⁾ := π⁰
         source, lam = "zero", np.zeros(1)

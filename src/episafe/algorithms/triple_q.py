@@ -13,12 +13,10 @@ from episafe.linear.counts import known_signals, needs_one_limit
 
 
 @register(
-    name="triple-q",
-    label="Triple-Q",
+    name="triple-q", label="Triple-Q",
     summary="Triple-Q (Wei et al. 2022): Q-learning and a queue of what is owed, no model; violates",
-    arguments=lambda problem, num_episodes: {"num_episodes": num_episodes, "bonus": 0.0001},
-    needs=needs_one_limit,
-)
+    arguments=lambda problem, num_episodes: {"num_episodes": num_episodes, "bonus": 0.0001}, needs=needs_one_limit,
+)  # fmt: skip
 class TripleQ(Agent):
     """Greedy for Q + (Z/η)C, where Q and C are learned by steps α_t = (χ+1)/(χ+t), t visits in the current frame:
 

@@ -18,6 +18,7 @@ from numba.core.caching import IndexDataCacheFile
 from numba.extending import overload
 
 Function = Callable[..., Any]
+INLINED: Any = {"_nrt": False, "forceinline": True, "error_model": "numpy"}
 
 
 def kernel(function: Function) -> Function:
@@ -30,57 +31,43 @@ def lean_kernel(function: Function) -> Function:
     return _compiled(function, _nrt=False)
 
 
-def inlined_kernel(function: Function) -> Function:
-    """A lean kernel that becomes part of the kernels that call it.
+def inlined_kernel(function: Function) -> Any:
+    """A lean kernel that becomes part of the kernels that call it, and that Python cannot call.
 
-    For Python it is compiled when Python calls it, with checks that arrays are large enough.
+    Machine code without an entry for Python takes an eighth less time to compile.
     """
-    return Formula(function, lambda: _compiled(function, "python", _nrt=False, boundscheck=True))
+    return _compiled(function, no_cpython_wrapper=True, **INLINED)
 
 
 def plain_kernel(function: Function) -> Function:
     """An inlined kernel on a few numbers, which Python runs as it is written, on floats."""
-    return Formula(function, lambda: lambda *numbers: function(*map(float, numbers)))
+    return Formula(function)
 
 
 class Formula:
-    """What kernels take into themselves and Python can call.
+    """What kernels take into themselves and Python can call."""
 
-    Kernels see machine code without an entry for Python, which saves an eighth of the time to compile.
-    """
-
-    def __init__(self, function: Function, make_entry: Callable[[], Function]) -> None:
+    def __init__(self, function: Function) -> None:
         update_wrapper(self, function)
-        self.py_func, self._make_entry = function, cache(make_entry)
-        self.in_kernels = _compiled(function, _nrt=False, forceinline=True, no_cpython_wrapper=True)
+        self.py_func, self.in_kernels = function, inlined_kernel(function)
         self._numba_type_ = types.Dispatcher(self.in_kernels)  # what numba takes it for
 
-    def __call__(self, *arguments: object) -> Any:
+    def __call__(self, *numbers: float) -> Any:
         """The formula, from Python."""
-        return self._make_entry()(*arguments)
+        return self.py_func(*map(float, numbers))
 
 
-def by_model(compiled: Callable[[Function], Function], forms: dict[type, Function]) -> Callable[[Function], Function]:
-    """A kernel with one form for each kind of model, its first argument. A caller is compiled with the form it needs.
+def by_model(forms: dict[type, Function]) -> Callable[[Function], Function]:
+    """A function for kernels with one form for each kind of model, its first argument; all have the same arguments.
 
-    Args:
-        compiled: how a form is compiled for Python, e.g. `kernel`.
-        forms: by the kind of model; functions of the same arguments, written for kernels.
+    What is decorated says what they have in common: a name and a docstring.
     """
-    return lambda said: ByModel(said, compiled, forms)
 
+    def register(said: Function) -> Function:
+        overload(said, INLINED, strict=False)(lambda model, *_: forms[model.instance_class])
+        return said
 
-class ByModel:
-    """The forms of a kernel, for kernels and for Python; `said` is what they have in common: a name and a docstring."""
-
-    def __init__(self, said: Function, compiled: Callable[[Function], Function], forms: dict[type, Function]) -> None:
-        update_wrapper(self, said)
-        self._entries = {kind: cache(lambda form=form: compiled(form)) for kind, form in forms.items()}
-        overload(self, strict=False)(lambda model, *_: forms[model.instance_class])
-
-    def __call__(self, *arguments: object) -> Any:
-        """The form for this model, from Python."""
-        return self._entries[type(arguments[0])]()(*arguments)
+    return register
 
 
 class CacheFile(IndexDataCacheFile):
@@ -92,15 +79,15 @@ class CacheFile(IndexDataCacheFile):
             super().save(key, data)
 
 
-def _compiled(function: Function, entry: str = "", **options: Any) -> Any:
-    """`function` with a cache of its own by the name of the entry, since numba does not tell options apart."""
+def _compiled(function: Function, **options: Any) -> Any:
+    """`function` with a cache that belongs to the version of its file."""
     options |= {"error_model": "numpy", "no_cfunc_wrapper": True}  # they are never called from C
     try:
         made = njit(cache=True, **options)(function)
         # Files of another version are not even opened: their index may name classes that are gone.
         store = made._cache
-        base = f"{store._impl.filename_base}{entry}.{source_stamp(Path(function.__code__.co_filename))[:16]}"
-        store._cache_file = CacheFile(store._cache_path, base, source_stamp(Path(function.__code__.co_filename)))
+        stamp = source_stamp(Path(function.__code__.co_filename))
+        store._cache_file = CacheFile(store._cache_path, f"{store._impl.filename_base}.{stamp[:16]}", stamp)
     except (RuntimeError, AttributeError, TypeError):
         # no folder to write a cache to, or a numba that keeps its cache otherwise: better none than a stale one
         return njit(**options)(function)

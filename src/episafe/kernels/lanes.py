@@ -16,7 +16,7 @@ from numba.core import cgutils
 from numba.core.base import BaseContext
 from numba.core.typeconv.castgraph import Conversion
 from numba.core.typing.templates import Signature
-from numba.extending import box, intrinsic, lower_builtin, lower_cast, models, register_model, type_callable
+from numba.extending import intrinsic, lower_builtin, lower_cast, models, register_model, type_callable
 
 LANES = 8
 VECTOR = ir.VectorType(ir.DoubleType(), LANES)
@@ -64,13 +64,6 @@ def _eight_times(
     number = context.cast(builder, number, number_type, types.float64)
     nothing, first_everywhere = ir.Constant(VECTOR, ir.Undefined), ir.VectorType(ir.IntType(32), LANES)([0] * LANES)
     return builder.shuffle_vector(builder.insert_element(nothing, number, ir.IntType(32)(0)), nothing, first_everywhere)
-
-
-@box(Lanes)
-def _as_tuple(lanes_type: types.Type, x: ir.Value, c: Any) -> ir.Value:
-    """Python sees eight numbers."""
-    numbers = [c.builder.extract_element(x, ir.IntType(32)(i)) for i in range(LANES)]
-    return c.pyapi.tuple_pack([c.pyapi.float_from_double(number) for number in numbers])
 
 
 def _together(*given: object) -> types.Type | None:
@@ -188,12 +181,6 @@ def spread(typing_context, number):  # type: ignore[no-untyped-def]
 
 
 @function
-def lane(typing_context, x, i):  # type: ignore[no-untyped-def]
-    """Number i of the eight."""
-    return types.float64(lanes, types.intp), lambda context, builder, _, values: builder.extract_element(*values)
-
-
-@function
 def total(typing_context, x):  # type: ignore[no-untyped-def]
     """The sum of the eight: ((x₀+x₄) + (x₂+x₆)) + ((x₁+x₅) + (x₃+x₇))."""
 
@@ -212,13 +199,7 @@ def _place(context: BaseContext, builder: ir.IRBuilder, signature: Signature, va
     array = context.make_array(array_type)(context, builder, values[0])
     index = zip(cgutils.unpack_tuple(builder, values[1], len(index_type)), index_type, strict=True)
     whole = [context.cast(builder, i, i_type, types.intp) for i, i_type in index]
-    checked = context.enable_boundscheck  # where Python calls; kernels are given large enough arrays
-    if checked:
-        last = builder.add(whole[-1], whole[-1].type(LANES - 1))
-        cgutils.do_boundscheck(context, builder, last, cgutils.unpack_tuple(builder, array.shape)[-1])
-    pointer = cgutils.get_item_pointer(
-        context, builder, array_type, array, whole, wraparound=False, boundscheck=checked
-    )
+    pointer = cgutils.get_item_pointer(context, builder, array_type, array, whole, wraparound=False)
     return builder.bitcast(pointer, VECTOR.as_pointer())
 
 

@@ -75,7 +75,7 @@ class Dense(NamedTuple):
     """P̂V(s,a) = φ(s,a)ᵀ Λ⁻¹ Σ_j m_j V(s_j), β = ‖φ‖_{Λ⁻¹}.
 
     `phi` (R, A, d, n); `gram`, `gram_inv` (R, d, d); `log_det` (R,): ln det Λ/ρ; `moments` (R, d, n), m_j = Σ φ over
-    the transitions to slot j; `sums` (R, d), Σ φ over all transitions; `scratch` (2, d) is memory for an update.
+    the transitions to slot j; `scratch` (2, d) is memory for an update.
     """
 
     phi: Array
@@ -83,7 +83,6 @@ class Dense(NamedTuple):
     gram_inv: Array
     log_det: Array
     moments: Array
-    sums: Array
     scratch: Array
 
 
@@ -110,15 +109,16 @@ class Work(NamedTuple):
     """Memory for one decision.
 
     `bonus` (R, A, n) is β. The search runs along λ = base + t·direction: `base`, `direction` (m,). `ts` (L,) are the t
-    evaluated together (L = 1 with features, 8 with counts), `lams` (m, L) their λ and `bounds` (m+1, L) their V̲ᵘ(s₁),
-    then V̄ʳ + V̄†; `lane` (1,) is the place of the t asked for last. `lam`, `bound` (m,): those of the decision. `best`
-    (m,): the best λ so far, where there are several limits. `further` is a tuple of m − 1 zeros: kernels are compiled
-    for its length, since loops over limits cost a tenth where there is one. `guess` (1+m,): t and λ of the last search,
-    which decide what is evaluated together and never the result.
+    evaluated together, `lams` (m, 8) their λ, all the same if L = 1, and `bounds` (m+1, L) their V̲ᵘ(s₁), then V̄ʳ + V̄†;
+    `lane` (1,) is the place of the t asked for last. `lam`, `bound` (m,): those of the decision. `best` (m,): the best
+    λ so far, where there are several limits. `further` is a tuple of m − 1 zeros: kernels are compiled for its length,
+    since loops over limits cost a tenth where there is one. `guess` (1+m,): t and λ of the last search, which decide
+    what is evaluated together and never the result.
 
-        features:  `V` (H+1, G, n), `Q` (G+1, A, n), `rest`: `norm` (n,), `projected` (G, d), `weights` (H, G, d)
-        counts:    `V` (H+1, n, G, 8), `Q` (G+1, A, 8), `rest`: P̂ row by row, entries `start[p, a, i]` to
-                   `start[p, a, i+1]` of `column`, `share` (R, M)
+    Eight numbers are computed side by side: with features L = 1, and they are eight slots; with counts L = 8, and they
+    are one slot at eight λ. Slot i and λ number l stand at i·L + l of `V` (H+1, G, n·L), `Q` (G+1, A, n·L) and `norm`
+    (n·L,). `rest` with features: `projected` (G, d), `weights` (H, G, d). With counts, P̂ row by row: entries
+    `start[p, a, i]` to `start[p, a, i+1]` of `column`, `share` (R, M).
     """
 
     bonus: Array
@@ -133,6 +133,7 @@ class Work(NamedTuple):
     best: Array
     V: Array
     Q: Array
+    norm: Array
     rest: tuple[Any, ...]
     further: tuple[float, ...]
     guess: Array
@@ -142,7 +143,7 @@ def empty_dense(phi: Array, ridge: float) -> Dense:
     """Return a model that has learned nothing, on features phi (R, A, d, n)."""
     R, _, d, n = phi.shape
     gram, gram_inv = (np.tile(scale * np.eye(d), (R, 1, 1)) for scale in (ridge, 1 / ridge))
-    return Dense(phi, gram, gram_inv, np.zeros(R), np.zeros((R, d, n)), np.zeros((R, d)), np.zeros((2, d)))
+    return Dense(phi, gram, gram_inv, np.zeros(R), np.zeros((R, d, n)), np.zeros((2, d)))
 
 
 def empty_counts(shape: tuple[int, int, int], ridge: float) -> Counts:
@@ -157,19 +158,16 @@ def new_work(model: Dense | Counts, H: int, m: int) -> Work:
     """Return memory for decisions on this model."""
     if isinstance(model, Dense):
         (R, A, d, n), L = model.phi.shape, 1
-        V, Q = np.zeros((H + 1, 2 + m, n)), np.zeros((3 + m, A, n))
-        rest: tuple[Any, ...] = np.zeros(n), np.zeros((2 + m, d)), np.zeros((H, 2 + m, d))
+        rest: tuple[Any, ...] = np.zeros((2 + m, d)), np.zeros((H, 2 + m, d))
     else:
         (R, A, n), M, L = model.visits.shape, model.times.shape[1], LANES
-        V, Q = np.zeros((H + 1, n, 2 + m, LANES)), np.zeros((3 + m, A, LANES))
         start, column = np.zeros((R, A, n + 1), dtype=np.int64), np.zeros((R, M), dtype=np.int64)
         rest = start, column, np.zeros((R, M))
     base, direction, lam, bound, best = (np.zeros(m) for _ in range(5))
-    lams, bounds = np.zeros((m, L)), np.full((m + 1, L), np.nan)
-    lane = np.zeros(1, dtype=np.int64)
-    bonus, ts = np.zeros((R, A, n)), np.full(L, np.nan)
+    searched = np.full(L, np.nan), np.zeros((m, LANES)), np.full((m + 1, L), np.nan), np.zeros(1, dtype=np.int64)
+    values = np.zeros((H + 1, 2 + m, n * L)), np.zeros((3 + m, A, n * L)), np.zeros(n * L)
     further, guess = (0.0,) * (m - 1), np.zeros(1 + m)
-    return Work(bonus, base, direction, ts, lams, bounds, lane, lam, bound, best, V, Q, rest, further, guess)
+    return Work(np.zeros((R, A, n)), base, direction, *searched, lam, bound, best, *values, rest, further, guess)
 
 
 def widened(array: NDArray[Any], length: int, filling: float = 0) -> NDArray[Any]:

@@ -4,14 +4,23 @@ import numpy as np
 
 from episafe.core.types import SAFE, SEARCH, ZERO
 from episafe.kernels.compilation import by_model, inlined_kernel, lean_kernel
-from episafe.kernels.lanes import load, store
+from episafe.kernels.lanes import LANES, fma, largest, load, root, spread, store
 from episafe.kernels.softmax_arrays import Counts, Dense
-from episafe.kernels.softmax_pass import clear, count_step, feature_bonus, predict, regress, row, softmax_step, solve
+from episafe.kernels.softmax_pass import predict, row, shaped, softmax_step
 
 
 def _refresh_dense(model, slots, work, scales):  # type: ignore[no-untyped-def]
-    for p in range(slots.size.shape[0]):
-        feature_bonus(p, 0, slots.size[p], model.phi, model.gram_inv, scales, work.bonus)
+    phi, gram_inv = model.phi, model.gram_inv
+    for p in range(phi.shape[0]):
+        for a in range(phi.shape[1]):
+            for i in range(0, slots.described[p], LANES):
+                square = spread(0.0)
+                for k in range(phi.shape[2]):
+                    x, half = load(phi, (p, a, k, i)), spread(0.0)
+                    for j in range(k):
+                        half = fma(gram_inv[p, k, j], load(phi, (p, a, j, i)), half)
+                    square = fma(x, fma(gram_inv[p, k, k], x, 2.0 * half), square)
+                store(work.bonus, (p, a, i), shaped(root(largest(square, 0.0)), 1.0, scales))
 
 
 def _refresh_counts(model, slots, work, scales):  # type: ignore[no-untyped-def]
@@ -31,57 +40,40 @@ def _refresh_counts(model, slots, work, scales):  # type: ignore[no-untyped-def]
             start[p, a, slots.described[p]] = entry
 
 
-@by_model(lean_kernel, {Dense: _refresh_dense, Counts: _refresh_counts})
+@by_model({Dense: _refresh_dense, Counts: _refresh_counts})
 def refresh(model, slots, work, scales):  # type: ignore[no-untyped-def]
-    """Compute what the evaluations of one plan share: the bonuses and, for counts, P̂ row by row."""
+    """Compute what the evaluations of one plan share: the bonuses β = ‖φ‖_{Λ⁻¹} and, for counts, P̂ row by row."""
 
 
-# Both forms unpack their arrays once: taking them from a tuple in the loop costs as much as the arithmetic.
-def _evaluate_dense(model, slots, work, scales, size, table):  # type: ignore[no-untyped-def]
-    phi, gram_inv, moments, (norm, projected, weights) = model.phi, model.gram_inv, model.moments, work.rest
-    terms, V, Q, scratch = (slots.reward, slots.utility, work.bonus), work.V, work.Q, (work.Q, norm, work.V)
-    last, further = V.shape[0] - 2, work.further
-    for h in range(last, -1, -1):
-        p = row(h, size)
-        if h == last and scales.value_after == 0.0:
-            clear(Q, size[p])
-        else:
-            if h == last:  # P̂ of the constant V̄ʳ_{H+1}
-                for k in range(projected.shape[1]):
-                    for g in range(projected.shape[0]):
-                        projected[g, k] = 0.0
-                    projected[0, k] = scales.value_after * model.sums[p, k]
-                solve(h, gram_inv, projected, weights)
-            else:
-                regress(h, slots.size[row(h + 1, size)], moments, gram_inv, V, projected, weights, further)
-            predict(h, size[p], phi, weights, Q, further)
-        softmax_step(h, size[p], terms, scales, work.lams, scratch, further)
-        if table.shape[0] > 0:
-            for i in range(size[p]):
-                for a in range(table.shape[2]):
-                    table[h, slots.state_of[p, i], a] = Q[Q.shape[0] - 1, a, i] * norm[i]
-    for c in range(work.lam.shape[0]):
-        work.bounds[c, 0] = V[0, 2 + c, 0]
-    work.bounds[work.lam.shape[0], 0] = V[0, 0, 0] + V[0, 1, 0]
-
-
-def _evaluate_counts(model, slots, work, scales, size, table):  # type: ignore[no-untyped-def]
-    terms, lams, scratch, rows = (slots.reward, slots.utility, work.bonus), work.lams, (work.Q, work.V), work.rest
-    for h in range(work.V.shape[0] - 2, -1, -1):
-        n = size[row(h, size)]
-        count_step(h, n, rows, terms, scales, lams, scratch, model.ridge, slots.state_of, table, work.further)
-    for c in range(work.lam.shape[0]):
-        store(work.bounds, (c, 0), load(work.V, (0, 0, 2 + c, 0)))
-    store(work.bounds, (work.lam.shape[0], 0), load(work.V, (0, 0, 0, 0)) + load(work.V, (0, 0, 1, 0)))
-
-
-@by_model(lean_kernel, {Dense: _evaluate_dense, Counts: _evaluate_counts})
+@lean_kernel
 def evaluate(model, slots, work, scales, size, table):  # type: ignore[no-untyped-def]
     """Compute V̲ᵘ(s₁) and V̄ʳ + V̄† of π^λ for each λ of `work.lams`, into `work.bounds`.
 
-    Values at all slots are left in `work.V`. π of the first λ is written to `table` (H, S, A) at the first `size` (R,)
-    slots, unless the table is empty.
+    Values at the first `size` (R,) slots are left in `work.V`. π of the first λ is written to `table` (H, S, A) at
+    these slots, unless the table is empty.
     """
+    V, Q, L, last = work.V, work.Q, work.ts.shape[0], work.V.shape[0] - 2
+    for x in range(V.shape[2]):
+        V[last + 1, 0, x] = scales.value_after
+    for h in range(last, -1, -1):
+        n = size[row(h, size)]
+        if h == last and scales.value_after == 0.0:  # there is nothing after the last step
+            for g in range(Q.shape[0] - 1):
+                for a in range(Q.shape[1]):
+                    for x in range(0, n * L, LANES):
+                        store(Q, (g, a, x), 0.0)
+        else:
+            predict(model, work, scales, h, n, size[row(h + 1, size)])
+        softmax_step(model, slots, work, scales, h, n * L)
+        if table.shape[0] > 0:
+            for i in range(n):
+                for a in range(table.shape[2]):
+                    state = slots.state_of[row(h, size), i]
+                    table[h, state, a] = Q[Q.shape[0] - 1, a, i * L] * work.norm[i * L]
+    for lane in range(L):
+        for c in range(work.lam.shape[0]):
+            work.bounds[c, lane] = V[0, 2 + c, lane]
+        work.bounds[work.lam.shape[0], lane] = V[0, 0, lane] + V[0, 1, lane]
 
 
 @inlined_kernel
@@ -129,8 +121,8 @@ def admits(model, slots, work, scales, search, t, lower, upper, only, guess, non
     if position(work.ts, t) < 0:
         look_ahead(work.ts, t, lower, upper, t in (lower, upper), guess)
         for c in range(work.lams.shape[0]):
-            for lane in range(work.ts.shape[0]):
-                work.lams[c, lane] = work.base[c] + work.ts[lane] * work.direction[c]
+            for lane in range(LANES):
+                work.lams[c, lane] = work.base[c] + work.ts[lane % work.ts.shape[0]] * work.direction[c]
         evaluate(model, slots, work, scales, slots.size, none)
     lane, passes = position(work.ts, t), True
     work.lane[0] = lane
@@ -253,26 +245,10 @@ def decide(model, slots, work, scales, search, none):  # type: ignore[no-untyped
 
 
 @inlined_kernel
-def evaluate_rest(model, slots, work, scales, table):  # type: ignore[no-untyped-def]
+def evaluate_all(model, slots, work, scales, table):  # type: ignore[no-untyped-def]
     """Write π of the decision's λ at all described states to `table`; the values in `work` become those of lane 0."""
-    refresh_rest(model, slots, work, scales)
     for c in range(work.lams.shape[0]):
-        for lane in range(work.ts.shape[0]):
+        for lane in range(LANES):
             work.lams[c, lane] = work.lam[c]
     work.lane[0] = 0
     evaluate(model, slots, work, scales, slots.described, table)
-
-
-def _refresh_rest_dense(model, slots, work, scales):  # type: ignore[no-untyped-def]
-    for p in range(slots.size.shape[0]):
-        begin = slots.size[p] // 8 * 8
-        feature_bonus(p, begin, slots.described[p], model.phi, model.gram_inv, scales, work.bonus)
-
-
-def _refresh_rest_counts(model, slots, work, scales):  # type: ignore[no-untyped-def]
-    pass
-
-
-@by_model(lean_kernel, {Dense: _refresh_rest_dense, Counts: _refresh_rest_counts})
-def refresh_rest(model, slots, work, scales):  # type: ignore[no-untyped-def]
-    """Compute the bonuses at states that are described and were never visited."""

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from episafe.kernels.compilation import by_model, inlined_kernel, kernel, lean_kernel
+from episafe.kernels.compilation import by_model, inlined_kernel, kernel
 from episafe.kernels.softmax_arrays import Counts, Dense
 from episafe.kernels.softmax_pass import row
 
@@ -42,8 +42,7 @@ def enter(slots, p, s, phi):  # type: ignore[no-untyped-def]
 
 
 def _absorb_dense(model, slots, states, actions, every_action):  # type: ignore[no-untyped-def]
-    (R, _, d, _), H = model.phi.shape, actions.shape[0]
-    scratch = model.scratch
+    d, H, scratch = model.phi.shape[2], actions.shape[0], model.scratch
     for h in range(H):
         p = row(h, model.gram)
         for k in range(d):
@@ -56,44 +55,39 @@ def _absorb_dense(model, slots, states, actions, every_action):  # type: ignore[
             scratch[1, k] = total
             scale += scratch[0, k] * total
         for k in range(d):
-            model.sums[p, k] += scratch[0, k]
             for m in range(d):
                 model.gram[p, k, m] += scratch[0, k] * scratch[0, m]
                 model.gram_inv[p, k, m] -= scratch[1, k] * scratch[1, m] / scale
         model.log_det[p] += np.log(scale)
-        if h + 1 < H or R < H:
-            for k in range(d):
-                model.moments[p, k, states[h + 1]] += scratch[0, k]
+        for k in range(d):
+            model.moments[p, k, states[h + 1]] += scratch[0, k]
 
 
 @inlined_kernel
 def count_transition(model, p, a, i, j):  # type: ignore[no-untyped-def]
-    """Count that action a at slot i of row p led to slot j, −1 for none."""
+    """Count that action a at slot i of row p led to slot j."""
     model.log_det[p] += np.log1p(1.0 / (model.visits[p, a, i] + model.ridge))
     model.visits[p, a, i] += 1.0
-    if j >= 0:
-        t = model.first[p, a, i]
-        while t >= 0 and model.target[p, t] != j:
-            t = model.following[p, t]
-        if t < 0:
-            t = model.num_transitions[p]
-            model.num_transitions[p] += 1
-            model.source[p, t], model.target[p, t], model.times[p, t] = i * model.visits.shape[1] + a, j, 0.0
-            model.following[p, t] = model.first[p, a, i]
-            model.first[p, a, i] = t
-        model.times[p, t] += 1.0
+    t = model.first[p, a, i]
+    while t >= 0 and model.target[p, t] != j:
+        t = model.following[p, t]
+    if t < 0:
+        t = model.num_transitions[p]
+        model.num_transitions[p] += 1
+        model.source[p, t], model.target[p, t], model.times[p, t] = i * model.visits.shape[1] + a, j, 0.0
+        model.following[p, t] = model.first[p, a, i]
+        model.first[p, a, i] = t
+    model.times[p, t] += 1.0
 
 
 def _absorb_counts(model, slots, states, actions, every_action):  # type: ignore[no-untyped-def]
-    H, R = actions.shape[0], model.visits.shape[0]
-    for h in range(H):
-        then = states[h + 1] if h + 1 < H or R < H else -1
+    for h in range(actions.shape[0]):
         for a in range(model.visits.shape[1]):
             if a == actions[h] or (every_action and h == 0):
-                count_transition(model, row(h, model.visits), a, states[h], then)
+                count_transition(model, row(h, model.visits), a, states[h], states[h + 1])
 
 
-@by_model(lean_kernel, {Dense: _absorb_dense, Counts: _absorb_counts})
+@by_model({Dense: _absorb_dense, Counts: _absorb_counts})
 def absorb(model, slots, states, actions, every_action):  # type: ignore[no-untyped-def]
     """Add one episode, slots (H+1,) and actions (H,): Λ ← Λ + φφᵀ with inverse and ln det, m_j ← m_j + φ; or counts.
 
@@ -118,14 +112,17 @@ def _is_full_counts(model, ahead):  # type: ignore[no-untyped-def]
     return longest(model.num_transitions) + ahead > model.times.shape[1]
 
 
-@by_model(lean_kernel, {Dense: _is_full_dense, Counts: _is_full_counts})
+@by_model({Dense: _is_full_dense, Counts: _is_full_counts})
 def is_full(model, ahead):  # type: ignore[no-untyped-def]
     """Return whether `ahead` more transitions in a row might not fit."""
 
 
 @inlined_kernel
 def learn(model, slots, phi, states, actions, places, every_action):  # type: ignore[no-untyped-def]
-    """Add one episode: states (H+1,), or slots where states are not listed; `places` (H+1,) is memory for slots."""
+    """Add one episode: states (H+1,), or slots where states are not listed; `places` (H+1,) is memory for slots.
+
+    Where steps have rows of their own, the last state of an episode has slot 0: its values are the same everywhere.
+    """
     H, listed = actions.shape[0], slots.slot_of.shape[1] > 0
     for h in range(H + 1):
         if not listed:

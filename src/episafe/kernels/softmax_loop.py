@@ -9,11 +9,11 @@ import numpy as np
 
 from episafe.core.types import SAFE, Array, IntArray
 from episafe.kernels.compilation import kernel
-from episafe.kernels.lanes import LANES
+from episafe.kernels.lanes import fma
 from episafe.kernels.simulation import policy_values, simulate
-from episafe.kernels.softmax_decision import decide, evaluate_rest
+from episafe.kernels.softmax_decision import decide, evaluate_all
 from episafe.kernels.softmax_learning import is_full, learn, most_transitions
-from episafe.kernels.softmax_pass import softmax_step
+from episafe.kernels.softmax_pass import clipped, value_limits
 
 
 class Deployed(NamedTuple):
@@ -71,7 +71,7 @@ def replan(law, deployed, learner):  # type: ignore[no-untyped-def]
     source = decide(model, slots, work, scales, search, deployed.none)
     H, S, A = deployed.table.shape
     if source != SAFE and H > 0:
-        evaluate_rest(model, slots, work, scales, deployed.table)
+        evaluate_all(model, slots, work, scales, deployed.table)
     for p in range(model.log_det.shape[0]):
         deployed.information[p] = model.log_det[p]
     for h in range(deployed.running.shape[0]):
@@ -94,18 +94,18 @@ def replan(law, deployed, learner):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def act(told, bonus, PV, scales, lams, steps_left, further):  # type: ignore[no-untyped-def]
+def act(told, bonus, PV, scales, lams, steps_left):  # type: ignore[no-untyped-def]
     """Return π^λ (A,) at one state from reward and utilities `told` (1+m, A), β (A,), P̂V (G, A) and λ (m,)."""
-    (G, A), m = PV.shape, lams.shape[0]
-    reward, utility, beta = np.zeros((1, A, LANES)), np.zeros((m, 1, A, LANES)), np.zeros((1, A, LANES))
-    Q, norm, out, lam = np.zeros((G + 1, A, LANES)), np.empty(LANES), np.empty(A), np.empty((m, 1))
-    for a in range(A):
-        reward[0, a, 0], beta[0, a, 0] = told[0, a], bonus[a]
-        for c in range(m):
-            utility[c, 0, a, 0], lam[c, 0] = told[1 + c, a], lams[c]
-        for g in range(G):
-            Q[g, a, 0] = PV[g, a]
-    softmax_step(0, 1, (reward, utility, beta), scales, lam, (Q, norm, np.empty((steps_left + 2, G, LANES))), further)
-    for a in range(A):
-        out[a] = Q[G, a, 0] * norm[0]
-    return out
+    (most_r, most, least), pi = value_limits(float(steps_left), scales), np.empty(bonus.shape[0])
+    for a in range(pi.shape[0]):
+        beta = bonus[a]
+        r = told[0, a] + clipped(scales.C_r, beta, PV[0, a], 0.0, most_r)
+        dagger = clipped(scales.C_dagger, beta, PV[1, a], 0.0, scales.B_dagger * most)
+        pi[a] = fma(scales.B_dagger, beta, dagger) + r
+        for c in range(lams.shape[0]):
+            pi[a] += lams[c] * (told[1 + c, a] + clipped(scales.C_u, beta, PV[2 + c, a], least, most))
+    top, total = pi.max(), 0.0
+    for a in range(pi.shape[0]):
+        pi[a] = np.exp((pi[a] - top) / scales.kappa)
+        total += pi[a]
+    return pi / total

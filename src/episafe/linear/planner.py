@@ -4,7 +4,7 @@
 """
 
 import math
-from collections.abc import Callable, Hashable
+from collections.abc import Hashable, Sequence
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -22,7 +22,6 @@ from episafe.linear.constants import Constants
 from episafe.linear.counts import hopeful_policy
 from episafe.linear.ridge import SoftmaxModel
 
-Evaluate = Callable[[Array], Array]
 Variant = Literal["text", "released"]  # the rules of the paper, or of its released code
 UNUSED = np.random.default_rng(0), np.random.default_rng(0)  # streams of a call that plays no episode
 
@@ -106,56 +105,9 @@ def searched(model: SoftmaxModel, scales: Scales, search: Search, incumbent_firs
     if incumbent_first and model.num_episodes == 0:
         source = SAFE
     work = model.work
-    weights = work.rest[2] if model.dim else np.zeros(0)
+    weights = work.rest[1] if model.dim else np.zeros(0)
     policy = None if source == SAFE else policy_of(model, scales, work.lam, table, weights)
     return Decision(SOURCES[source], work.lam.copy(), work.bound.copy(), policy)
-
-
-def search_several(evaluate: Evaluate, b: Array, C_lam: float, T: int, rules: Rules) -> tuple[Source, Array]:
-    """Return source and λ (m,) for several limits: an extension of the paper, compiled in kernels/softmax_decision.py.
-
-    λ = 0 if it passes. Else bisection on the ray λ = t·(1, …, 1), or λ = 0 where C_λ fails on it. Then m times: the
-    multiplier whose V̲ᵘ is furthest from b becomes the least that its own limit needs, given the others, which is a
-    step of coordinate descent on the dual. Of the λ found that pass all checks, the one of largest V̄ʳ + V̄†.
-
-    Args:
-        evaluate: λ (m,) -> V̄ʳ, V̄†, V̲ᵘ (m,) at s₁.
-        b, C_lam, T: thresholds (m,), the largest multiplier, halvings.
-        rules: whether λ = 0 is tried and the incumbent is the fallback.
-    """
-    m, best, most = len(b), None, -math.inf
-
-    def surplus(lam: Array) -> Array:
-        return evaluate(lam)[2:] - b
-
-    def bisected(fixed: Array, direction: Array, limits: slice) -> Array:
-        lower, upper = 0.0, C_lam
-        for _ in range(T):
-            middle = (lower + upper) / 2
-            passes = (evaluate(fixed + middle * direction)[2:] >= b)[limits].all()
-            lower, upper = (lower, middle) if passes else (middle, upper)
-        return fixed + upper * direction
-
-    lam, last = np.zeros(m), np.full(m, C_lam)
-    if rules.ends and (evaluate(lam)[2:] >= b).all():
-        return "zero", lam
-    if (evaluate(last)[2:] >= b).all():
-        best = lam = bisected(lam, np.ones(m), slice(None))
-        most = evaluate(lam)[:2].sum()
-    for _ in range(m):
-        distance = np.where((lam > 0) | (surplus(lam) < 0), np.abs(surplus(lam)), 0.0)
-        c = int(distance.argmax())
-        own, unit = slice(c, c + 1), np.eye(m)[c]
-        others = lam * (1 - unit)
-        if distance[c] == 0 or evaluate(others + C_lam * unit)[2 + c] < b[c] > evaluate(others)[2 + c]:
-            break
-        lam = others if evaluate(others)[2 + c] >= b[c] else bisected(others, unit, own)
-        V = evaluate(lam)
-        if (V[2:] >= b).all() and V[:2].sum() > most:
-            best, most = lam, V[:2].sum()
-    if best is None:
-        return "safe" if rules.fallback else "search", last
-    return "search", best
 
 
 def new_table(model: SoftmaxModel) -> Array:
@@ -199,80 +151,56 @@ def policy_of(model: SoftmaxModel, scales: Scales, lam: Array, table: Array, wei
     if isinstance(model.arrays, Dense):
         gram_inv, signals = model.arrays.gram_inv.copy(), model.signals
         theta = np.zeros((0, 0, 0)) if signals is None else np.einsum("rkl,rgl->rgk", gram_inv, signals.sums)
-        kept = {"gram_inv": gram_inv, "weights": weights.copy(), "theta": theta, "lam": lam.copy()}
-        return FeaturePolicy(model, scales, kept)
+        return SoftmaxPolicy(model, scales, {"lam": lam, "gram_inv": gram_inv, "weights": weights, "theta": theta})
     keys = [list(model._keys[model.row(h)]) for h in range(model.horizon)]
     rows = [dict(zip(known, rows, strict=False)) for known, rows in zip(keys, table, strict=True)]
-    return SlotPolicy(model, scales, lam.copy(), rows)
+    return SoftmaxPolicy(model, scales, {"lam": lam}, rows)
 
 
-class FeaturePolicy(Policy):
-    """π^λ_h(·|s) = softmax((Q̄† + Q̄ʳ + λQ̲ᵘ)/κ), computed from φ at any state, seen or not.
+class SoftmaxPolicy(Policy):
+    """π^λ_h(·|s) = softmax((Q̄† + Q̄ʳ + λQ̲ᵘ)/κ), computed at any state, seen or not.
 
-    `kept`: gram_inv (R, d, d), weights (H, G, d), theta (R, 1+m, d) of learned signals, lam (m,).
+    Args:
+        model: describes states.
+        scales: constants of the backward recursion.
+        kept: lam (m,); with features also gram_inv (R, d, d), weights (H, G, d), theta (R, 1+m, d) of learned signals.
+        rows: with one-hot features, π (A,) at visited states by step and key; elsewhere β = ρ^{-1/2} and P̂V = 0.
     """
 
-    def __init__(self, model: SoftmaxModel, scales: Scales, kept: dict[str, Array]) -> None:
-        self._model, self._scales, self._kept = model, scales, kept
+    def __init__(
+        self, model: SoftmaxModel, scales: Scales, kept: dict[str, Array], rows: Sequence[dict[Hashable, Array]] = ()
+    ) -> None:
+        self._model, self._scales, self._rows = model, scales, rows
+        self._kept = {name: array.copy() for name, array in kept.items()}
 
     def probabilities(self, h: int, state: State) -> Array:
         """Return π_h(·|state), shape (A,)."""
-        model, kept, p = self._model, self._kept, self._model.row(h)
-        phi = model.phi(state)
-        beta = np.sqrt(np.maximum(((phi @ kept["gram_inv"][p]) * phi).sum(axis=1), 0.0))
+        model, kept, scales, A = self._model, self._kept, self._scales, self._model.num_actions
+        if self._rows and (known := self._rows[h].get(model.task.key(state))) is not None:
+            return known
         told = np.vstack([model.task.reward_at(h, state), model.task.utility_at(h, state)])
-        bonus = beta * (1 + self._scales.curve * beta)
+        if self._rows:
+            phi, theta, PV = np.eye(A), np.zeros((len(told), A)), np.zeros((1 + len(told), A))
+            own = np.full(A, model.ridge**-0.5)
+            beta = own * (1 - scales.spread + scales.curve * own)
+        else:
+            phi, p = model.phi(state), model.row(h)
+            own = np.sqrt(np.maximum(((phi @ kept["gram_inv"][p]) * phi).sum(axis=1), 0.0))
+            own = beta = own * (1 + scales.curve * own)
+            theta, PV = kept["theta"][p : p + 1], np.ascontiguousarray(kept["weights"][h] @ phi.T)
         if model.signals is not None and not is_outside(state):
-            told = model.signals.estimate(kept["theta"][p], phi, bonus, told)
-        PV = np.ascontiguousarray(kept["weights"][h] @ phi.T)
-        row: Array = act(told, bonus, PV, self._scales, kept["lam"], model.horizon - 1 - h, model.work.further)
+            told = model.signals.estimate(theta.reshape(len(told), -1), phi, own, told)
+        row: Array = act(told, beta, PV, scales, kept["lam"], model.horizon - 1 - h)
         return row
 
     def document(self) -> Document:
         """Return what the policy keeps as JSON values; the features themselves are the task's."""
-        return _document("softmax", self._scales) | {name: array.tolist() for name, array in self._kept.items()}
-
-
-class SlotPolicy(Policy):
-    """π^λ with one-hot features: rows (A,) at the states that were visited, by key; elsewhere β = ρ^{-1/2}, P̂V = 0."""
-
-    def __init__(self, model: SoftmaxModel, scales: Scales, lam: Array, rows: list[dict[Hashable, Array]]) -> None:
-        self._model, self._scales, self._lam, self._rows = model, scales, lam, rows
-        self._told = model.signals is None or any(model.signals.known)
-        self._default: list[Array | None] = [None] * model.horizon
-
-    def probabilities(self, h: int, state: State) -> Array:
-        """Return π_h(·|state), shape (A,)."""
-        key = self._model.task.key(state)
-        row = self._rows[h].get(key)
-        if row is not None:
-            return row
-        if self._told or is_outside(state):
-            return self._unseen(h, state)
-        row = self._default[h]  # where no signal is known, all states that were not visited have one row
-        if row is None:
-            row = self._default[h] = self._unseen(h, state)
-        return row
-
-    def _unseen(self, h: int, state: State) -> Array:
-        model, A, scales = self._model, self._model.num_actions, self._scales
-        beta = np.full(A, model.ridge**-0.5)
-        told = np.vstack([model.task.reward_at(h, state), model.task.utility_at(h, state)])
-        if model.signals is not None and not is_outside(state):
-            none = np.zeros((len(told), A))
-            told = model.signals.estimate(none, np.eye(A), beta, told)
-        bonus, PV = beta * (1 - scales.spread + scales.curve * beta), np.zeros((1 + len(told), A))
-        row: Array = act(told, bonus, PV, scales, self._lam, model.horizon - 1 - h, model.work.further)
-        return row
-
-    def document(self) -> Document:
-        """Return the rows as JSON values, by key."""
         rows = [[[_key_as_json(key), row.tolist()] for key, row in known.items()] for known in self._rows]
-        return _document("rows", self._scales) | {"ridge": self._model.ridge, "lam": self._lam.tolist(), "rows": rows}
-
-
-def _document(kind: str, scales: Scales) -> Document:
-    return {"kind": kind, "scales": {k: v for k, v in scales._asdict().items() if math.isfinite(v)}}
+        scales = {name: value for name, value in self._scales._asdict().items() if math.isfinite(value)}
+        kept = {name: array.tolist() for name, array in self._kept.items()}
+        own = [] if self._model.signals is None else self._model.signals.scales.tolist()
+        told = {"kind": "softmax", "scales": scales, "ridge": self._model.ridge, "signal_scales": own}
+        return told | {"kept": kept, "rows": rows}
 
 
 def _key_as_json(key: object) -> object:
@@ -290,31 +218,16 @@ def _key_from_json(value: object) -> Hashable:
     return value
 
 
-def _blank(document: Document, problem: ProblemLike | None, ridge: float) -> tuple[SoftmaxModel, Scales]:
+def load_softmax(document: Document, problem: ProblemLike | None = None) -> Policy:
+    """Return a `SoftmaxPolicy` from its document and the task whose features it reads."""
     if problem is None:
-        raise TypeError(
-            "this policy reads the features of its task: give the problem too, es.load_policy(path, problem)"
-        )
-    model = SoftmaxModel(task_of(problem), ridge, document.get("C_theta", 1.0))
-    return model, Scales(**document["scales"])
-
-
-def load_features(document: Document, problem: ProblemLike | None = None) -> Policy:
-    """Return a `FeaturePolicy` from its document and the task whose features it reads."""
-    model, scales = _blank(document, problem, 1.0)
-    return FeaturePolicy(
-        model, scales, {name: np.array(document[name]) for name in ("gram_inv", "weights", "theta", "lam")}
-    )
-
-
-def load_rows(document: Document, problem: ProblemLike | None = None) -> Policy:
-    """Return a `SlotPolicy` from its document and the task whose cells it reads."""
-    model, scales = _blank(document, problem, document["ridge"])
+        raise TypeError("this policy reads the features of its task: give the problem, es.load_policy(path, problem)")
+    kept = {name: np.array(values) for name, values in document["kept"].items()}
     rows = [{_key_from_json(key): np.array(row) for key, row in known} for known in document["rows"]]
-    return SlotPolicy(model, scales, np.array(document["lam"]), rows)
-
-
-POLICY_KINDS: dict[str, Callable[..., Policy]] = {"softmax": load_features, "rows": load_rows}
+    model = SoftmaxModel(task_of(problem), document["ridge"])
+    if model.signals is not None:
+        model.signals.scales[:] = document["signal_scales"]
+    return SoftmaxPolicy(model, Scales(**document["scales"]), kept, rows)
 
 
 # proposals

@@ -220,20 +220,19 @@ class SoftmaxModel:
         """Enter that a state leads to itself, from the second step on, for every action: known, not learned."""
         rows = [0] if self.num_rows < self.horizon else list(range(1, self.horizon))
         slots = [self._slot(p, state) for p in rows]
-        following = slots if self.num_rows < self.horizon else [*slots[1:], -1]
+        following = slots if self.num_rows < self.horizon else [*slots[1:], 0]
         while isinstance(self.arrays, Counts) and self.arrays.times.shape[1] < 2 * self.num_actions:
             self.enlarge_transitions()
         for p, i, j in zip(rows, slots, following, strict=False):  # with one step there is no second
             if isinstance(self.arrays, Dense):
                 x = self._phi[p, 0, :, i]
                 self.arrays.gram[p] += CERTAIN * np.outer(x, x)
-                self.arrays.sums[p] += CERTAIN * x
-                self.arrays.moments[p, :, j] += CERTAIN * x * (j >= 0)
+                self.arrays.moments[p, :, j] += CERTAIN * x
                 continue
             own = self.arrays
             own.visits[p, :, i] += CERTAIN
             own.log_det[p] += self.num_actions * math.log1p(CERTAIN / self.ridge)
-            for a in range(self.num_actions if j >= 0 else 0):
+            for a in range(self.num_actions):
                 t = int(own.num_transitions[p])
                 own.num_transitions[p] += 1
                 own.source[p, t], own.target[p, t], own.times[p, t] = i * self.num_actions + a, j, CERTAIN
@@ -257,11 +256,11 @@ class SoftmaxModel:
 
         After the last step V is (G, 1): one value for all states.
         """
-        p, own, A, is_last = self.row(h), self.arrays, self.num_actions, h == self.horizon - 1
+        p, own, A = self.row(h), self.arrays, self.num_actions
+        if h == self.horizon - 1:
+            V = np.broadcast_to(V, (len(V), self.slots.reward.shape[-1]))
         if isinstance(own, Dense):
-            return V @ own.sums[p][None] if is_last else V @ own.moments[p, :, : V.shape[-1]].T
-        if is_last:
-            return V[..., None] * own.visits[p, :, : self.slots.described[p]]
+            return V @ own.moments[p, :, : V.shape[-1]].T
         M, total = own.num_transitions[p], np.zeros((len(V), A, int(self.slots.described[p])))
         source, target = own.source[p, :M], own.target[p, :M]
         for one, values in zip(total, own.times[p, :M] * V[:, target], strict=True):

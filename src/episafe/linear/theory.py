@@ -1,9 +1,8 @@
-"""The theorem's constants from the paper's lemmas, as logarithms so that nothing overflows, and its bounds."""
+"""The theorem's constants from the paper's lemmas, as logarithms so that nothing overflows."""
 
 import math
 import sys
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -11,14 +10,9 @@ from episafe.core.checks import TOLERANCE, as_count, as_probability
 from episafe.core.errors import Infeasible
 from episafe.core.task import TableFeatures, Task
 
-if TYPE_CHECKING:
-    from episafe.linear.constants import Constants
-
 LN_2, LN_4, LN_8 = math.log(2.0), math.log(4.0), math.log(8.0)
 SETTLED = 1e-12  # relative change of ln C below which the fixed point counts as found
-FLOAT64_DIGITS = sys.float_info.mant_dig  # 53
 LARGEST_LOG = math.log(sys.float_info.max)
-VISIBLE_ROUNDING = 1e-3  # of a softmax exponent: it moves a probability by a thousandth of itself
 MAX_ROUNDS = 500  # each fixed point stands inside a logarithm: a round gains a factor
 
 
@@ -171,104 +165,6 @@ def _ln_1p(x: float) -> float:
 def _ln_sum(x: float, y: float) -> float:
     """ln(e^x + e^y)."""
     return max(x, y) + math.log1p(math.exp(-abs(x - y)))
-
-
-def notes(sizes: Sizes, logs: Logs) -> list[str]:
-    """Where float64 falls short of the theorem, in sentences; safety in exact arithmetic is not touched by any."""
-    sentences = []
-    needed = num_halvings(sizes, logs)
-    if needed > FLOAT64_DIGITS:
-        sentences.append(
-            f"the search needs {needed} halvings and float64 resolves {FLOAT64_DIGITS} below the leading digit of λ: "
-            "the rest change nothing, and the regret bound's term for the search is not met"
-        )
-    rounding = ln_logit_rounding(sizes, logs)
-    if rounding > math.log(VISIBLE_ROUNDING):
-        sentences.append(
-            f"κ = e^{logs.kappa:.1f} is below the resolution of float64: the exponents of the softmax are rounded by "
-            f"up to {_plain(rounding)}, so a policy may differ from the theorem's; to cover that, C_u would have to "
-            f"grow by {_plain(_ln_rounding_price(sizes, rounding))}"
-        )
-    return sentences
-
-
-def ln_logit_rounding(sizes: Sizes, logs: Logs) -> float:
-    """ln of 2^-53 (B_†H + H_κ + C_λH)/κ, the rounding of the softmax's exponents at their largest."""
-    H = math.log(sizes.horizon)
-    reach = _ln_sum(_ln_sum(logs.B_dagger + H, ln_H_kappa(sizes, logs.kappa)), logs.lam_max + H)
-    return reach - logs.kappa - FLOAT64_DIGITS * LN_2
-
-
-def _ln_rounding_price(sizes: Sizes, rounding: float) -> float:
-    """ln of (1 + B)√(n+1)·H·min{2, 8·rounding}: a value moved by η moves (P̂ − P)V by at most (1 + B)√(n+1) η β."""
-    moved = min(LN_2, LN_8 + rounding)
-    return math.log1p(sizes.norm_bound) + 0.5 * math.log1p(sizes.num_samples) + math.log(sizes.horizon) + moved
-
-
-def _plain(log: float) -> str:
-    """e^log in three digits, or as a power of ten where that is no float."""
-    return f"{math.exp(log):.3g}" if log < LARGEST_LOG else f"10^{log / math.log(10):.0f}"
-
-
-def squared_bonus_sum(task: Task | Sizes, num_episodes: float, delta: float) -> float:
-    """Σ_k V^{π⁽ᵏ⁾,β}(s₁)² ≤ 4H²d ln(1 + K/d) + 4H² ln(2KH/δ), with probability 1−δ (Lemma "Bonus summation bound").
-
-    Differs from the paper: 4H²d where it has 2H²d; the potential gives 2d and the passage to expectations doubles it.
-    It holds all the more where steps share their data: β is then smaller at every (s, a).
-    """
-    H, d = task.horizon or 1, task.dim
-    return 4 * H**2 * (d * math.log1p(num_episodes / d) + math.log(2 * num_episodes * H / delta))
-
-
-def bonus_sum(task: Task, num_episodes: float, delta: float) -> float:
-    """Σ_k V^{π⁽ᵏ⁾,β}(s₁) ≤ √K √(Σ_k V^{π⁽ᵏ⁾,β}(s₁)²)."""
-    return math.sqrt(num_episodes * squared_bonus_sum(task, num_episodes, delta))
-
-
-def incumbent_deployments(task: Task, C_u: float, delta: float = 0.05) -> float:
-    """How often the incumbent may be deployed because the check fails: each time V^{π_sf,β} > ξ/(4C_u)."""
-    return _episodes_until(task, _slack(task) / (4 * C_u), delta)
-
-
-def incumbent_phase(task: Task | Sizes, C_u: float, delta: float = 0.05) -> float:
-    """N₀, first episodes (or logged ones) of the incumbent after which V^{π_sf,β} ≤ ξ/(2C_u) for ever.
-
-    From then on every episode is optimistic, which closes the gap in the paper's regret proof
-    (docs/appendix/theory.md, section 7.4).
-    """
-    return _episodes_until(task, _slack(task) / (2 * C_u), delta)
-
-
-def _slack(task: Task | Sizes) -> float:
-    return task.slack if isinstance(task, Sizes) else float(task.slacks.min())
-
-
-def _episodes_until(task: Task | Sizes, width: float, delta: float) -> float:
-    """The largest N with N·width² ≤ the bound of Σ_{k≤N} V^{π_sf,β}(s₁)²: after it V^{π_sf,β} is less."""
-    count = 1.0
-    for _ in range(MAX_ROUNDS):
-        more = max(1.0, squared_bonus_sum(task, count, delta) / width**2)
-        if more <= count * (1 + 1e-12):
-            return float(math.ceil(more)) if more < 2**53 else more
-        count = more
-    raise ArithmeticError(f"the number of incumbent episodes did not settle in {MAX_ROUNDS} rounds at width {width}")
-
-
-def regret_bound(task: Task, constants: "Constants", num_episodes: int, delta: float = 0.05) -> dict[str, float]:
-    """The theorem's regret bound, term by term, with probability 1−2δ, after N₀ episodes of the incumbent.
-
-    H N₀ + H D   +   2C_r Σβ   +   (B_† + 2C_†) Σβ   +   1   +   κKH ln A
-    """
-    H, A = task.horizon or 1, task.num_actions or 1
-    total = bonus_sum(task, num_episodes, delta)
-    incumbent = incumbent_phase(task, constants.C_u, delta) + incumbent_deployments(task, constants.C_u, delta)
-    return {
-        "incumbent": H * incumbent,
-        "optimism": 2 * constants.C_r * total,
-        "compensation": (constants.B_dagger + 2 * constants.C_dagger) * total,
-        "search": 1.0,
-        "entropy": constants.kappa * num_episodes * H * math.log(A),
-    }
 
 
 def require_linear(task: Task) -> None:
