@@ -165,10 +165,9 @@ class Task:
                     raise Infeasible(f"{said} of {one.name} exceeds the horizon {H}: a step has utility at most 1")
         if self.norm_bound is None:
             told["norm_bound"] = math.sqrt(self.dim) if self.dim else math.inf
-        if self.encode is None and self.num_states is not None:
-            told["encode"] = index_encoder(self.num_states, {name: i for i, name in enumerate(self.state_names)})
-        elif self.encode is None:
-            told["encode"] = encoder_like(self.initial_state)
+        if self.encode is None:
+            listed = self.num_states is not None
+            told["encode"] = self._number if listed else encoder_like(self.initial_state)
 
     def _check_tables(self, H: int, S: int, A: int) -> None:
         told, features = self.__dict__, self.features
@@ -185,6 +184,21 @@ class Task:
         told["initial_state"] = checks.as_count("initial_state", self.initial_state, 0, S)
         if self.state_names and len(names := set(self.state_names)) != S:
             raise InvalidProblem(f"state_names has {len(names)} different names for {S} states: give each its own")
+
+    @cached_property
+    def _numbers(self) -> dict[Hashable, int]:
+        return {name: i for i, name in enumerate(self.state_names)}
+
+    def _number(self, observation: object) -> int:
+        """Return the number of a listed state, which may be given by its name."""
+        found = self._numbers.get(observation, observation) if isinstance(observation, Hashable) else observation
+        if (
+            not isinstance(found, int | np.integer)
+            or isinstance(found, bool)
+            or not 0 <= found < (self.num_states or 0)
+        ):
+            raise InvalidEpisode(f"a state must be a whole number in [0, {self.num_states}), got {observation!r}")
+        return int(found)
 
     # limits, all of shape (m,)
 
@@ -410,29 +424,17 @@ def named_constraints(given: object) -> tuple[Constraint, ...]:
 
 
 def make_constraints(
-    utility: object,
-    threshold: PerLimit,
-    slack: PerLimit,
-    names: Sequence[str] = (),
-    least_total: PerLimit = 0.0,
+    utility: object, threshold: PerLimit, slack: PerLimit, names: Sequence[str] = (), least_total: PerLimit = 0.0
 ) -> tuple[Constraint, ...]:
     """Return constraints from user arguments: one of each, or lists of m (or mappings by name)."""
-    given = {"utility": utility, "threshold": threshold, "slack": slack, "least_total": least_total}
-    m, names = num_limits(threshold), names or (tuple(threshold) if isinstance(threshold, Mapping) else ())
-    if m is None:
-        columns, labels = [[value] for value in given.values()], list(names[:1]) or [""]
-    else:
-        columns, labels = [_column(name, value, m, names) for name, value in given.items()], list(names) or [""] * m
-    return named_constraints(
-        [Constraint(u, b, xi, label, least) for u, b, xi, least, label in zip(*columns, labels, strict=True)]
-    )
-
-
-def num_limits(threshold: PerLimit) -> int | None:
-    """Return m where a value is given for each limit, None for one limit."""
     if isinstance(threshold, np.ndarray) and threshold.ndim == 0:
-        return None
-    return len(threshold) if isinstance(threshold, list | tuple | Mapping | np.ndarray) else None
+        threshold = float(threshold)
+    m = len(threshold) if isinstance(threshold, list | tuple | Mapping | np.ndarray) else None
+    names = names or (tuple(threshold) if isinstance(threshold, Mapping) else [""] * (m or 1))
+    given = {"utility": utility, "threshold": threshold, "slack": slack, "least_total": least_total}
+    columns = [[value] if m is None else _column(name, value, m, names) for name, value in given.items()]
+    rows = zip(*columns, names if m is not None else names[:1], strict=True)
+    return named_constraints([Constraint(u, b, xi, name, least) for u, b, xi, least, name in rows])
 
 
 def _column(name: str, value: object, m: int, names: Sequence[str]) -> list[Any]:
@@ -448,41 +450,26 @@ def _column(name: str, value: object, m: int, names: Sequence[str]) -> list[Any]
     return list(value)
 
 
-def index_encoder(num_states: int, names: Mapping[Hashable, int]) -> Encoder:
-    """Return the encoder of listed states: a number, or the name of a state."""
-
-    def encode(observation: object) -> int:
-        found = names.get(observation, observation) if names and isinstance(observation, Hashable) else observation
-        if not isinstance(found, int | np.integer) or isinstance(found, bool) or not 0 <= found < num_states:
-            raise InvalidEpisode(f"a state must be a whole number in [0, {num_states}), got {observation!r}")
-        return int(found)
-
-    return encode
-
-
 def encoder_like(example: object) -> Encoder:
     """Return an encoder to the type of an example state: numbers, texts, tuples and arrays."""
-    if isinstance(example, np.ndarray):
-        dtype, shape = example.dtype, example.shape
+    if isinstance(example, float | str):
+        return type(example)
+    plain = not isinstance(example, np.ndarray | tuple) or is_outside(example)
+    return _plain if plain else lambda observation: _like(example, observation)
 
-        def encode_array(observation: object) -> State:
-            array = np.array(observation, dtype=dtype)
-            if array.shape != shape:
-                raise InvalidEpisode(f"a state must have shape {shape}, got {array.shape}")
-            array.setflags(write=False)
-            return array
 
-        return encode_array
-    if isinstance(example, tuple) and not is_outside(example):
-        parts = [encoder_like(part) for part in example]
-
-        def encode_tuple(observation: Sequence[object]) -> State:
-            if len(observation) != len(parts):
-                raise InvalidEpisode(f"a state must have {len(parts)} parts, got {observation!r}")
-            return tuple(part(one) for part, one in zip(parts, observation, strict=True))
-
-        return encode_tuple
-    return type(example) if isinstance(example, float | str) else _plain
+def _like(example: object, observation: Any) -> State:
+    if isinstance(example, tuple):
+        if len(observation) != len(example):
+            raise InvalidEpisode(f"a state must have {len(example)} parts, got {observation!r}")
+        return tuple(_like(part, one) for part, one in zip(example, observation, strict=True))
+    if not isinstance(example, np.ndarray):
+        return type(example)(observation) if isinstance(example, float | str) else _plain(observation)
+    array = np.array(observation, dtype=example.dtype)
+    if array.shape != example.shape:
+        raise InvalidEpisode(f"a state must have shape {example.shape}, got {array.shape}")
+    array.setflags(write=False)
+    return array
 
 
 def _plain(observation: Any) -> State:

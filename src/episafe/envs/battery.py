@@ -17,33 +17,24 @@ class Battery(Rules):
     Sun charges for nothing; the house takes a unit now and then. Reward is (price − mean price)·units sold, scaled
     to [0, 1]: a unit in store is worth the mean price, so that emptying the battery at midnight earns nothing.
     Utility is 1 in an hour that ends with the reserve in store.
-
-    Attributes:
-        capacity: units that the battery holds.
-        reserve: units to be kept.
-        prices, suns: how many levels of each there are.
-        moves: units bought by each action.
-        load: probability that the house takes `house` units in an hour.
-        calm: probability that price, and sun, stay as they are for another hour.
-        variation: how often the incumbent departs from its rule, as people do.
     """
 
-    capacity: int = 4
-    reserve: int = 2
-    prices: int = 3
-    suns: int = 2
-    moves: tuple[int, ...] = (-1, 0, 1)
-    load: float = 0.2
+    capacity: int = 4  # units that the battery holds
+    reserve: int = 2  # units to be kept
+    prices: int = 3  # levels of the price
+    suns: int = 2  # levels of the sun
+    moves: tuple[int, ...] = (-1, 0, 1)  # units bought by each action
+    load: float = 0.2  # probability that the house takes `house` units in an hour
     house: int = 1
-    calm: float = 0.5
-    variation: float = 0.1
+    calm: float = 0.5  # probability that price, and sun, stay as they are for another hour
+    variation: float = 0.1  # how often the incumbent departs from its rule, as people do
     horizon: int = 24
 
     def __post_init__(self) -> None:
         shape, start = (self.capacity + 1, self.prices, self.suns), (self.capacity, 0, 0)
-        self.__dict__.update(num_actions=len(self.moves), shape=shape, start=start)
-        units = {"reward": "scaled earnings", "utility": f"hours with the reserve in store (of {self.horizon})"}
-        self.__dict__.update(units=units, action_names=tuple(f"buy {move}" for move in self.moves))
+        names, counted = tuple(f"buy {move}" for move in self.moves), f"(of {self.horizon})"
+        units = {"reward": "scaled earnings", "utility": f"hours with the reserve in store {counted}"}
+        self.describe(shape, start, names, units)
 
     def chances(self, h: int, state: RuleState) -> list[Chance]:
         """The next price, the next sun, and whether the house takes something."""
@@ -90,12 +81,9 @@ def battery(
     reserve: int = 2,
     hours_kept: float = 0.9,
 ) -> LinearCMDP:
-    """A day of a small battery, listed: exact optimum and regret.
+    """A day of a small battery; `hours_kept` is the share of hours that are to end with the reserve in store.
 
-    Args:
-        load: range that the probability of a unit taken by the house is drawn from.
-        capacity, reserve: as of a `Battery`.
-        hours_kept: the share of the hours that are to end with the reserve in store.
+    The probability that the house takes a unit is drawn from the range `load`.
     """
     check_range("hours_kept", hours_kept, 0, 1)
     home = Battery(capacity, reserve, load=float(rng.uniform(*load)))

@@ -17,34 +17,24 @@ class Cloud(Rules):
 
     A state is (queue, load level). Reward is what was let in, over the largest that may be; utility is 1 in a minute
     that ends with a queue no longer than `patience`, that is with a wait within the objective.
-
-    Attributes:
-        caps: what each action lets in at most, rising.
-        arrivals: mean requests a minute at the lowest and at the highest load; Poisson, cut off at the largest cap.
-        served: mean requests that are done in a minute; Poisson, cut off at the largest cap.
-        longest: the queue that cannot be exceeded: what comes then is lost.
-        patience: the longest queue within the objective.
-        loads: how many load levels there are.
-        calm: probability that the load stays for another minute; else it moves one level up or down.
-        variation: how often the incumbent departs from its rule, as people do.
+    Requests that come and that are done are Poisson, cut off at the largest cap.
     """
 
-    caps: tuple[int, ...] = (1, 2, 4)
-    arrivals: tuple[float, float] = (1.0, 4.0)
-    served: float = 2.0
-    longest: int = 12
-    patience: int = 4
-    loads: int = 3
-    calm: float = 0.7
-    variation: float = 0.1
+    caps: tuple[int, ...] = (1, 2, 4)  # what each action lets in at most, rising
+    arrivals: tuple[float, float] = (1.0, 4.0)  # mean requests per minute at the lowest and at the highest load
+    served: float = 2.0  # mean requests that are done in a minute
+    longest: int = 12  # the queue that cannot be exceeded: what comes then is lost
+    patience: int = 4  # the longest queue within the objective
+    loads: int = 3  # levels of the load
+    calm: float = 0.7  # probability that the load stays for another minute; else it moves one level up or down
+    variation: float = 0.1  # how often the incumbent departs from its rule, as people do
     horizon: int = 30
     time_homogeneous: bool = True
 
     def __post_init__(self) -> None:
         shape, start = (self.longest + 1, self.loads), (0, self.loads // 2)
-        self.__dict__.update(num_actions=len(self.caps), shape=shape, start=start)
         units = {"reward": "scaled requests let in", "utility": f"minutes within the objective (of {self.horizon})"}
-        self.__dict__.update(units=units, action_names=tuple(f"let in {cap}" for cap in self.caps))
+        self.describe(shape, start, tuple(f"let in {cap}" for cap in self.caps), units)
 
     def chances(self, h: int, state: RuleState) -> list[Chance]:
         """Requests that come, requests that are done, and the next load."""
@@ -75,12 +65,9 @@ class Cloud(Rules):
 def cloud(
     rng: np.random.Generator, *, served: tuple[float, float] = (1.8, 2.2), patience: int = 4, minutes_kept: float = 0.9
 ) -> LinearCMDP:
-    """Half an hour of a small service, listed: exact optimum and regret.
+    """Half an hour of a small service; `minutes_kept` is the share of minutes that are to be within the objective.
 
-    Args:
-        served: range that the mean number of requests done in a minute is drawn from.
-        patience: the longest queue within the objective.
-        minutes_kept: the share of the minutes that are to be within it.
+    The mean number of requests done in a minute is drawn from the range `served`.
     """
     check_range("minutes_kept", minutes_kept, 0, 1)
     service = Cloud(served=float(rng.uniform(*served)), patience=patience)

@@ -3,7 +3,6 @@
 import inspect
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -67,13 +66,13 @@ def baseline(
 
     Utilities are (m, H, S, A); threshold and slack a number or m of them.
     """
-    slacks = np.array([as_scale("slack", one, positive=True) for one in np.atleast_1d(slack).tolist()])
-    thresholds = np.atleast_1d(threshold)
+    slacks = [as_scale("slack", one, positive=True) for one in np.atleast_1d(slack).tolist()]
     try:
-        return exact.optimum(P, reward, utilities, thresholds + slacks, initial_state).table
+        return exact.optimum(P, reward, utilities, np.atleast_1d(threshold) + slacks, initial_state).table
     except Infeasible as error:
-        told = [f"{xi:.12g} above the threshold {b:.12g}" for xi, b in zip(slacks, thresholds, strict=True)]
-        raise Infeasible(f"no policy has slack {' and '.join(told)}: {error}, or the slack") from error
+        raise Infeasible(
+            f"no policy has slack {slack!r} above the threshold {threshold!r}: {error}, or the slack"
+        ) from error
 
 
 def stationary(
@@ -85,28 +84,32 @@ def stationary(
     threshold: float | Sequence[float],
     slack: ArrayLike,
     initial_state: int = 0,
-    **facts: Any,
+    names: Sequence[str] = (),
 ) -> LinearCMDP:
     """Return a problem with one kernel (S, A, S) for all steps and a `baseline` as incumbent.
 
-    Reward and utility are (S, A), or (H, S, A) if they change; utility, threshold and slack may be lists of m. Further
-    arguments go to `LinearCMDP`.
+    Reward and utility are (S, A), or (H, S, A) if they change; utility, threshold and slack may be lists of m.
     """
-    P = np.broadcast_to(kernel, (horizon, *kernel.shape))
-    several = np.ndim(threshold) > 0
-    reward, *utilities = (
-        np.ascontiguousarray(np.broadcast_to(signal, P.shape[:3]))
-        for signal in (reward, *(utility if several else [utility]))
-    )
-    incumbent = baseline(P, reward, np.stack(utilities), initial_state, threshold, slack)
-    each = utilities if several else utilities[0]
-    return LinearCMDP(P, reward, each, None, initial_state, threshold, incumbent, **facts)
+    P, several = np.broadcast_to(kernel, (horizon, *kernel.shape)), np.ndim(threshold) > 0
+    signals = (reward, *(utility if several else [utility]))
+    reward, *each = (np.ascontiguousarray(np.broadcast_to(signal, P.shape[:3])) for signal in signals)
+    incumbent = baseline(P, reward, np.stack(each), initial_state, threshold, slack)
+    told = None, initial_state, threshold, incumbent
+    return LinearCMDP(P, reward, each if several else each[0], *told, names=names)
 
 
 def cost_limited(
-    kernel: Array, reward: Array, utility: Array, limit: float | None, *, horizon: int, **facts: Any
+    arrays: tuple[Array, Array, Array],
+    horizon: int,
+    limit: float | None,
+    slack: float | None,
+    share: float = 0.4,
+    initial_state: int = 0,
 ) -> LinearCMDP:
-    """Return the same with utility 1 − cost, where an episode may cost `limit` on average, or H/2: b = H − limit."""
-    limit = horizon / 2 if limit is None else limit
+    """Return the same of kernel, reward and utility 1 − cost, where an episode may cost `limit` on average, or H/2.
+
+    b = H − limit. The incumbent has the slack, or a share of H.
+    """
+    limit, slack = horizon / 2 if limit is None else limit, share * horizon if slack is None else slack
     check_range("limit", limit, 0, horizon)
-    return stationary(kernel, reward, utility, horizon=horizon, threshold=horizon - limit, **facts)
+    return stationary(*arrays, horizon=horizon, threshold=horizon - limit, slack=slack, initial_state=initial_state)

@@ -1,4 +1,8 @@
-"""Grid worlds: a rover among pits, a box that should not end in a corner, and a path along a cliff."""
+"""Grid worlds: a rover among pits, a box that should not end in a corner, and a path along a cliff.
+
+`horizon` is H; `slip` is the probability that a move is one of the four at random; `limit` is the cost of an episode
+that is allowed on average, b = H − limit; `slack` is that of the incumbent, the best policy of utility b + slack.
+"""
 
 from collections.abc import Callable, Hashable, Sequence
 from itertools import product
@@ -51,11 +55,7 @@ def rover(
 
     Args:
         grid: rows of S start, G goal, P pit, # wall and . free; the default is the map of the code.
-        horizon: H.
-        slip: probability that the move is one of the four at random.
         pit_reward: reward of a pit, as a share of the goal's.
-        limit: cost in an episode, on average; b = H − limit.
-        slack: of the incumbent, the best policy of cost limit − slack.
     """
     for name, share in (("slip", slip), ("pit_reward", pit_reward)):
         check_range(name, share, 0, 1)
@@ -70,7 +70,7 @@ def rover(
         return (there, paid[there], cost[there]) if there in cells else (cell, 0.0, 0.0)
 
     start = list(cells).index(_place(cells, START))
-    return cost_limited(*_walked(list(cells), step, slip), limit, initial_state=start, horizon=horizon, slack=slack)
+    return cost_limited(_walked(list(cells), step, slip), horizon, limit, slack, initial_state=start)
 
 
 def box(
@@ -90,10 +90,6 @@ def box(
 
     Args:
         grid: rows of S start, G goal, X box, # wall and . free; the default is the map of the code.
-        horizon: H.
-        slip: probability that the move is one of the four at random.
-        limit: cost in an episode, on average; b = H − limit.
-        slack: of the incumbent, the best policy of cost limit − slack.
     """
     check_range("slip", slip, 0, 1)
     cells = _cells(grid, START + GOAL + BOX, FREE + WALL)
@@ -113,7 +109,7 @@ def box(
         return following, paid, stuck / horizon
 
     start = _place(cells, START), _place(cells, BOX)
-    return cost_limited(*_walked(_reached(start, step), step, slip), limit, horizon=horizon, slack=slack)
+    return cost_limited(_walked(_reached(start, step), step, slip), horizon, limit, slack)
 
 
 def cliff(
@@ -135,10 +131,8 @@ def cliff(
 
     Args:
         num_rows, num_columns: of the grid, at least 3 each; S is their product less the cliff's cells.
-        horizon: H.
-        slip: probability that the move is one of the four at random; they have none.
-        limit: cost in an episode, on average, in their units; b = H − limit/(rows − 2).
-        slack: of the incumbent, the best policy of utility b + slack.
+        slip: they have none.
+        limit: in their units; b = H − limit/(rows − 2).
     """
     if min(num_rows, num_columns) < 3:
         raise ValueError(f"num_rows and num_columns must be at least 3, got {num_rows} and {num_columns}")
@@ -157,8 +151,7 @@ def cliff(
             return start, 0.0, 0.0
         return (row, column), 0.0, row / dearest if inner else 0.0
 
-    walked, limit = _walked(_reached(start, step), step, slip), limit / dearest
-    return cost_limited(*walked, limit, horizon=horizon, slack=slack)
+    return cost_limited(_walked(_reached(start, step), step, slip), horizon, limit / dearest, slack)
 
 
 def _walked(
@@ -181,15 +174,15 @@ def _walked(
 
 def _reached(start: State, step: Callable[[State, Cell], tuple[State, float, float]]) -> list[State]:
     """The states that moves lead to, the first one first."""
-    found, waiting = {start: None}, [start]
+    found, waiting = [start], [start]
     while waiting:
         state = waiting.pop()
         for move in MOVES:
             following = step(state, move)[0]
             if following not in found:
-                found[following] = None
+                found.append(following)
                 waiting.append(following)
-    return list(found)
+    return found
 
 
 def _cells(grid: Sequence[str], once: str, others: str) -> dict[Cell, str]:
@@ -198,17 +191,18 @@ def _cells(grid: Sequence[str], once: str, others: str) -> dict[Cell, str]:
         raise ValueError(f"grid must be rows of one length, e.g. {MARS[:2]!r}, got {grid!r}")
     signs = {(i, j): sign for i, row in enumerate(grid) for j, sign in enumerate(row)}
     for (i, j), sign in signs.items():
+        count = list(signs.values()).count(sign)
         if sign not in once + others:
             raise ValueError(f"grid[{i}][{j}] is {sign!r}: use one of {', '.join(once + others)}")
-    for sign in once:
-        count = list(signs.values()).count(sign)
-        if count != 1:
+        if sign in once and count > 1:
             raise ValueError(f"grid has {count} cells {sign!r}: give one")
+    if missing := set(once) - set(signs.values()):
+        raise ValueError(f"grid has no cell {missing.pop()!r}: give one")
     return {cell: sign for cell, sign in signs.items() if sign != WALL}
 
 
 def _place(cells: dict[Cell, str], sign: str) -> Cell:
-    return next(cell for cell, found in cells.items() if found == sign)
+    return list(cells)[list(cells.values()).index(sign)]
 
 
 def _beside(cell: Cell, move: Cell) -> Cell:

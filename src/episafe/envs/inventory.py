@@ -22,30 +22,23 @@ class Inventory(Rules):
     A state is (stock, due today, due tomorrow, …): what was left overnight, then the orders under way.
     Demand that finds an empty shelf is lost. Reward is price·sold − holding·left, scaled to [0, 1]; utility is the
     share of the day's demand that was served.
-
-    Attributes:
-        mean_demand: units a day, over the week; Poisson, cut off at `max_demand`.
-        levels: the order-up-to levels to choose from, rising.
-        lead_time: days from order to delivery, at least 1.
-        price, holding: earned by a unit sold, paid for a unit left overnight.
-        variation: how often the incumbent departs from its rule, as people do.
     """
 
-    mean_demand: float = 2.0
+    mean_demand: float = 2.0  # units per day, over the week; Poisson, cut off at `max_demand`
     max_demand: int = 6
-    levels: tuple[int, ...] = (3, 5, 7, 9)
-    lead_time: int = 1
-    price: float = 1.0
-    holding: float = 0.6
-    variation: float = 0.1
+    levels: tuple[int, ...] = (3, 5, 7, 9)  # the order-up-to levels to choose from, rising
+    lead_time: int = 1  # days from order to delivery, at least 1
+    price: float = 1.0  # earned by a unit sold
+    holding: float = 0.6  # paid for a unit left overnight
+    variation: float = 0.1  # how often the incumbent departs from its rule, as people do
     horizon: int = 14
 
     def __post_init__(self) -> None:
         most, usual = self.levels[-1], round(self.mean_demand)
         start = (most - self.lead_time * usual, *(usual,) * self.lead_time)
-        self.__dict__.update(num_actions=len(self.levels), shape=(most + 1,) * (1 + self.lead_time), start=start)
+        names = tuple(f"order up to {level}" for level in self.levels)
         units = {"reward": "scaled profit", "utility": f"days of demand served (of {self.horizon})"}
-        self.__dict__.update(units=units, action_names=tuple(f"order up to {level}" for level in self.levels))
+        self.describe((most + 1,) * (1 + self.lead_time), start, names, units)
 
     def chances(self, h: int, state: RuleState) -> list[Chance]:
         """Demand of the day."""
@@ -79,13 +72,9 @@ def inventory(
     holding: float = 0.6,
     service_level: float = 0.9,
 ) -> LinearCMDP:
-    """Fourteen days of one product, listed: exact optimum and regret.
+    """Fourteen days of one product; `service_level` is the share of each day's demand to be served, on average.
 
-    Args:
-        mean_demand: range that the mean demand is drawn from.
-        levels: order-up-to levels, rising; the incumbent's is the last.
-        holding: cost of a unit left overnight; a unit sold earns 1.
-        service_level: the share of each day's demand to be served, on average over the fortnight.
+    The mean demand is drawn from the range `mean_demand`. The incumbent's level is the last one.
     """
     check_range("service_level", service_level, 0, 1)
     for i, level in enumerate(levels):

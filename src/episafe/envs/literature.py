@@ -1,4 +1,9 @@
-"""Problems of other papers: small ones with one kernel for all steps, and two kinds of random tables."""
+"""Problems of other papers: small ones with one kernel for all steps, and two kinds of random tables.
+
+Options that several have: `num_states`, `num_actions` and `horizon` are S, A and H. `limit` is the cost of an episode
+that is allowed on average, None for H/2; b = H − limit. `slack` is that of the incumbent, which is the best policy of
+utility b + slack.
+"""
 
 import math
 from itertools import product
@@ -34,18 +39,15 @@ def media(
     count costs: the optimum 6.7467 of 10 steps is a reward of 3.2533, and at most 5 fast steps are b = 5.
 
     Args:
-        num_states, horizon: S, H.
-        fast_rate, slow_rate, departure_rate: arrivals under each service, and departures, a step.
-        limit: fast steps in an episode, on average; None for H/2, as published.
-        slack: of the incumbent; None for 0.4 H, as published: it has a fifth of the limit.
+        fast_rate, slow_rate, departure_rate: arrivals under each service, and departures, per step.
+        slack: None for 0.4 H, as published.
     """
     for name, rate in (("fast_rate", fast_rate), ("slow_rate", slow_rate), ("departure_rate", departure_rate)):
         check_range(name, rate, 0, 1)
     kernel = np.stack([buffer_kernel(rate, departure_rate, num_states - 1) for rate in (fast_rate, slow_rate)], axis=1)
     reward, utility = np.ones((2, num_states, 2))
     reward[0], utility[:, FAST] = 0.0, 0.0
-    slack = 0.4 * horizon if slack is None else slack
-    return cost_limited(kernel, reward, utility, limit, horizon=horizon, slack=slack)
+    return cost_limited((kernel, reward, utility), horizon, limit, slack)
 
 
 def ring(
@@ -59,19 +61,13 @@ def ring(
     """States 0, …, S − 1 in a ring; to move on from s pays (s + 1)/S, to stay pays nothing. Utility 1 − [moved].
 
     From Simão, Jansen, Spaan, "AlwaysSafe" (AAMAS 2021), after Zheng and Ratliff 2020, as in the released code of Bura
-    et al. 2022, who start at 0 and scale the reward to [0, 1]. The optimum is 2.
-
-    Args:
-        num_states, horizon: S, H.
-        limit: moves in an episode, on average; None for H/2, as published.
-        slack: of the incumbent; None for 0.4 H, as in Bura et al.: it has a fifth of the limit.
+    et al. 2022, who start at 0 and scale the reward to [0, 1]. The optimum is 2. A slack of None is 0.4 H, as there.
     """
     kernel, states = np.zeros((num_states, 2, num_states)), np.arange(num_states)
     kernel[states, STAY, states] = kernel[states, MOVE, (states + 1) % num_states] = 1.0
     reward, utility = np.zeros((2, num_states, 2))
     reward[:, MOVE], utility[:, STAY] = (states + 1) / num_states, 1.0
-    slack = 0.4 * horizon if slack is None else slack
-    return cost_limited(kernel, reward, utility, limit, horizon=horizon, slack=slack)
+    return cost_limited((kernel, reward, utility), horizon, limit, slack)
 
 
 def riverswim(
@@ -85,12 +81,7 @@ def riverswim(
     """A river from its mouth, 0, to S − 1: left goes with the current, right against it. Utility 1 − [right].
 
     The river is that of Osband, Russo, Van Roy, "(More) Efficient Reinforcement Learning via Posterior Sampling"
-    (NeurIPS 2013), after Strehl and Littman 2008; the limit on strokes is ours.
-
-    Args:
-        num_states, horizon: S ≥ 2, H.
-        limit: strokes to the right in an episode, on average; None for H/2.
-        slack: of the incumbent, the best policy of so many strokes less; None for H/4.
+    (NeurIPS 2013), after Strehl and Littman 2008; the limit on strokes is ours. A slack of None is H/4.
     """
     if num_states < 2:
         raise ValueError("num_states must be at least 2: a river has a mouth and an upper end")
@@ -102,8 +93,7 @@ def riverswim(
     kernel[0, RIGHT, :2], kernel[last, RIGHT, -2:] = (0.4, 0.6), (0.4, 0.6)
     reward, utility = np.zeros((2, num_states, 2))
     reward[0, LEFT], reward[last, RIGHT], utility[:, LEFT] = 0.005, 1.0, 1.0
-    slack = horizon / 4 if slack is None else slack
-    return cost_limited(kernel, reward, utility, limit, horizon=horizon, slack=slack)
+    return cost_limited((kernel, reward, utility), horizon, limit, slack, share=0.25)
 
 
 def jobs(
@@ -122,10 +112,9 @@ def jobs(
     The optimum is 9.1765, the largest utility 4.4998. They have no incumbent: the slack is ours.
 
     Args:
-        num_jobs, horizon: jobs at the start, S − 1; H.
+        num_jobs: jobs at the start, S − 1.
         done: probabilities that the machine does 0, 1, 2 jobs.
         threshold: b, half of the jobs to be done, on average.
-        slack: of the incumbent, the best policy of utility b + slack.
     """
     check_range("threshold", threshold, 0, horizon)
     if len(done) != 3 or min(done) < 0 or abs(sum(done) - 1) > TOLERANCE:
@@ -138,8 +127,8 @@ def jobs(
     reward[:, :, SEND] = 1 - 0.2
     reward[DEAR, :, SEND] = 1 - 0.9
     utility = (states[:, None] - kernel @ states) / 2
-    told: Tables = {"horizon": horizon, "threshold": threshold, "slack": slack}
-    return stationary(kernel, reward, utility, initial_state=num_jobs, **told)
+    told: Tables = {"threshold": threshold, "slack": slack, "initial_state": num_jobs}
+    return stationary(kernel, reward, utility, horizon=horizon, **told)
 
 
 def queue(
@@ -163,12 +152,12 @@ def queue(
     rates and thresholds are ours.
 
     Args:
-        buffer_length, num_levels, horizon: L = S − 1; levels of each rate, √A; H.
+        buffer_length, num_levels: L = S − 1; levels of each rate, √A.
         service, admission: lowest and highest rates; the levels lie evenly between them.
-        throughput: b/H, the admissions a step, on average.
-        slack: of the incumbent, the best policy of utility b + slack; None for H/10, or H/20 each.
+        throughput: b/H, the admissions per step, on average.
+        slack: None for H/10, or H/20 each.
         num_constraints: 1 for the throughput alone, 2 for the service too.
-        effort: the service a step, on average, that the second constraint allows.
+        effort: the service per step, on average, that the second constraint allows.
     """
     check_interval("service", service)
     check_interval("admission", admission)
@@ -183,9 +172,10 @@ def queue(
     slack = horizon / (10 * num_constraints) if slack is None else slack
     if num_constraints == 1:
         return stationary(kernel, reward, admitted, threshold=limit, slack=slack, horizon=horizon)
-    limits, names = [limit, (1 - effort) * horizon], ("throughput", "service")
     utilities = [admitted, np.broadcast_to(1 - rates[:, 0], admitted.shape)]
-    return stationary(kernel, reward, utilities, threshold=limits, slack=[slack] * 2, horizon=horizon, names=names)
+    told: Tables = {"threshold": [limit, (1 - effort) * horizon], "slack": [slack] * 2}
+    told["names"] = "throughput", "service"
+    return stationary(kernel, reward, utilities, horizon=horizon, **told)
 
 
 def _moves(rates: Array, buffer_length: int) -> tuple[Array, Array]:
@@ -219,11 +209,10 @@ def dirichlet(
     (2024), by their released code. They have no incumbent: it is ours.
 
     Args:
-        num_states, num_actions, horizon: S, A, H.
         dirichlet: weight of each entry of the Dirichlet that P_h(·|s,a) is drawn from.
         probability_of_one: ℙ(r_h(s,a) = 1), independently for each entry.
         threshold_scale: b over the largest utility.
-        slack: of the incumbent, the best policy of utility b + slack; None for the policy of largest utility.
+        slack: None for the policy of largest utility as incumbent.
     """
     check_range("dirichlet", dirichlet, 0, math.inf)
     check_range("probability_of_one", probability_of_one, 0, 1)
@@ -256,7 +245,6 @@ def stepmix(
     again; that is ours.
 
     Args:
-        num_states, num_actions, horizon: S, A, H; s₁ = 0.
         threshold: b; they have 2.0 and 2.2.
         sharpness: η > 0; they have 5 and 10.
         slack: the least that the incumbent has above the threshold.

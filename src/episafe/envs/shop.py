@@ -19,32 +19,29 @@ class Shop(Rules):
     goods first, and bargain hunters take what is left of them where they are discounted; what then remains of
     yesterday's goods is thrown away. Reward is what was earned less what was bought, scaled to [0, 1]. There are two
     utilities: the share of the customers who were served, and 1 − thrown away/largest level.
-
-    Attributes:
-        mean_demand, max_demand: customers a day, over the week; Poisson, cut off.
-        mean_hunters, max_hunters: bargain hunters a day, Poisson, cut off.
-        levels: to choose from, rising.
-        price, discounted, cost: of a unit sold, of one that is discounted, and of one bought.
-        variation: how often the incumbent departs from its rule, as people do.
     """
 
-    mean_demand: float = 2.2
+    mean_demand: float = 2.2  # customers per day, over the week; Poisson, cut off at `max_demand`
     max_demand: int = 6
-    mean_hunters: float = 1.0
+    mean_hunters: float = 1.0  # bargain hunters per day; Poisson, cut off at `max_hunters`
     max_hunters: int = 3
-    levels: tuple[int, ...] = (2, 4, 6)
-    price: float = 1.0
-    discounted: float = 0.4
-    cost: float = 0.6
-    variation: float = 0.1
+    levels: tuple[int, ...] = (2, 4, 6)  # to choose from, rising
+    price: float = 1.0  # of a unit sold
+    discounted: float = 0.4  # of a unit that is discounted
+    cost: float = 0.6  # of a unit bought
+    variation: float = 0.1  # how often the incumbent departs from its rule, as people do
     horizon: int = 14
     names: tuple[str, ...] = ("service", "waste")
 
     def __post_init__(self) -> None:
-        self.__dict__.update(num_actions=2 * len(self.levels), shape=(self.levels[-1] + 1,), start=(0,))
-        of = f"(of {self.horizon})"
-        limits = dict(zip(self.names, (f"days of demand served {of}", f"days without waste {of}"), strict=True))
-        self.__dict__["units"] = {"reward": "scaled profit", **limits}
+        of, names = f"(of {self.horizon})", ("fill up to {}", "fill up to {}, discount")
+        units = {
+            "reward": "scaled profit",
+            "service": f"days of demand served {of}",
+            "waste": f"days without waste {of}",
+        }
+        actions = tuple(name.format(level) for level in self.levels for name in names)
+        self.describe((self.levels[-1] + 1,), (0,), actions, units)
 
     def chances(self, h: int, state: RuleState) -> list[Chance]:
         """Customers and bargain hunters of the day."""
@@ -80,12 +77,9 @@ def shop(
     service_level: float = 0.95,
     waste: float = 4.0,
 ) -> LinearCMDP:
-    """Fourteen days of fresh goods under two limits, listed and exogenous.
+    """Fourteen days of fresh goods; `service_level` of each day's customers are to be served, on average.
 
-    Args:
-        mean_demand: range that the mean demand is drawn from.
-        service_level: the share of each day's customers to be served, on average over the fortnight.
-        waste: units thrown away in a fortnight, at most, on average.
+    At most `waste` units are thrown away in a fortnight, on average. The mean demand is drawn from its range.
     """
     check_range("service_level", service_level, 0, 1)
     made = Shop(float(rng.uniform(*mean_demand)))

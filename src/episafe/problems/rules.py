@@ -50,6 +50,13 @@ class Rules(ABC):
     action_names: tuple[str, ...] = ()
     units: Mapping[str, str] = {}  # replaced by subclasses, never changed
 
+    def describe(
+        self, shape: RuleState, start: RuleState, action_names: tuple[str, ...], units: Mapping[str, str]
+    ) -> None:
+        """Set what follows from the parameters of a frozen dataclass."""
+        told = {"shape": shape, "start": start, "action_names": action_names, "units": units}
+        self.__dict__.update(num_actions=len(action_names), **told)
+
     @abstractmethod
     def move(self, h: int, state: RuleState, action: int, w: Draw) -> tuple[RuleState, float, float | Sequence[float]]:
         """Return the next state, the reward and the utility in [0, 1] given chance; nothing else may be random.
