@@ -212,6 +212,85 @@ def test_traces_under_way_do_not_count_and_late_ones_do():
         certifier.evidence(20, good)
 
 
+# floors
+
+
+def short_of_two(p_bad):
+    """Return a problem of two steps: utility 0.9, 1 or, with probability p_bad, 0, which the support may leave out."""
+    shape = (1, 1, 1, 3)
+    move = ListedMove(
+        (0, 1, 2), np.zeros(shape, dtype=np.int64), np.zeros(shape), np.array([0.9, 1.0, 0.0]).reshape(1, 1, 1, 3, 1)
+    )
+    law, one = [[[(1 - p_bad) / 2, (1 - p_bad) / 2, p_bad]]], np.ones((2, 1, 1))
+    mean = 0.95 * (1 - p_bad)
+    return es.LinearCMDP(
+        np.ones((2, 1, 1, 1)), 0 * one, mean * one, threshold=1.5 * mean, safe_policy=one, move=move, law=law,
+        time_homogeneous=True,
+    )  # fmt: skip
+
+
+def without_bad(problem):
+    """Return its task with a support that lacks the value of utility 0."""
+    move = problem.task.move
+    arrays = (one[:, :, :, :2] for one in (move.next_states, move.rewards, move.utilities))
+    return replace(problem.task, move=ListedMove((0, 1), *arrays, unlisted=move))
+
+
+def test_floors_are_the_least_of_all_traces_and_actions():
+    rng = np.random.default_rng(3)
+    for _ in range(5):
+        problem = random_problem(rng, m=2)
+        table = rng.dirichlet(np.ones(2), (3, 3))
+        policy, replays = es.TablePolicy(table), ListedReplays(problem.task)
+        totals = replays.totals([policy], list(product(range(3), repeat=3)))[0, :, 1:-1]
+        found, sure = replays.least_totals(policy), replays.least_totals(policy, sure=True)
+        assert (found <= totals.min(axis=0) + 1e-12).all() and (sure <= found + 1e-12).all()
+        certain = es.TablePolicy(np.eye(2)[table.argmax(axis=2)])
+        assert replays.least_totals(certain) == pytest.approx(replays.least_totals(certain, sure=True))
+    least = ListedReplays(without_bad(short_of_two(0.1))).least_totals(es.TablePolicy(np.ones((2, 1, 1))))
+    assert least == pytest.approx([1.8])
+
+
+def floored(problem, task, seed, delta, silent, n=30):
+    """Return the bound of a candidate on n traces, and the certifier; `silent`: nobody looks at the support."""
+    certifier, rng, policy = (
+        es.certify.Hindsight(delta=delta),
+        np.random.default_rng(seed),
+        es.TablePolicy(np.ones((2, 1, 1)), "it"),
+    )
+    certifier.start(task)
+    certifier.add(Candidate("it", policy, least_totals=certifier.least_totals(policy)))
+    for k in range(n):
+        certifier.deployed(k, certifier.trials.fallback(""))
+        found = certifier.evidence(k, es.Episode(total_utility=np.zeros(1), trace=problem.draw_trace(rng)))
+        certifier.apply(k, replace(found, surprise="") if silent else found)
+    return float(certifier.bounds()["it"][0]), certifier
+
+
+def test_floors_cover_and_a_false_support_is_noticed():
+    true, false = short_of_two(0.1), without_bad(short_of_two(0.1))
+    value = true.evaluate(true.task.incumbent)[1]
+    runs = range(100)
+    wrong = sum(floored(true, true.task, seed, 0.5, False)[0] > value for seed in runs)
+    assert binomtest(wrong, 100).proportion_ci(0.999).low <= 0.5
+    deceived = sum(floored(true, false, seed, 0.5, True)[0] > value for seed in runs)
+    assert deceived == 100  # the floor alone, 1.8, exceeds the value
+    noticed = [floored(true, false, seed, 0.5, False) for seed in runs]
+    assert sum(bound > value for bound, certifier in noticed if certifier.surprised) <= 50
+    assert all(certifier.surprised and not certifier.refuted for _, certifier in noticed[:20])
+
+
+def test_a_candidate_whose_floor_reaches_the_limit_spends_no_delta():
+    problem = short_of_two(0.1)
+    task = without_bad(problem)
+    certifier = es.certify.Hindsight()
+    certifier.start(task)
+    policy = es.TablePolicy(np.ones((2, 1, 1)), "it")
+    certifier.add(Candidate("it", policy, 1.0, least_totals=certifier.least_totals(policy)))
+    assert certifier.bounds()["it"] == pytest.approx(1.8) and certifier.accounts.num_candidates == 0
+    assert (certifier.plan().bounds >= task.thresholds).all()
+
+
 # results, and the compiled loop
 
 
@@ -399,7 +478,8 @@ def test_the_statement_names_every_assumption():
         "probability 0.9", "independent of all earlier traces", "same law", "no trace is reported for two episodes",
         "start is fixed or part of the trace", "also where no deployed policy went", "demand and not sales",
         "before its action", "fixed without knowledge of traces of later deployments", "drawn as the weights say",
-        "threshold + slack", "late or lost", "counts at its worst", "10% of delta",
+        "threshold + slack", "late or lost", "counts at its worst", "88% of delta",
+        "only its values", "2% of delta",
     ):  # fmt: skip
         assert assumption in said
     with pytest.raises(es.InvalidProblem, match="give the problem move"):

@@ -170,7 +170,6 @@ class Accounts:
             name: what it is called.
             least_totals: totals (m,) that no episode of it falls below, as a fact; None for those of the task.
         """
-        self.num_candidates += 1
         wealth = self.wealth
         for c, one in enumerate(self._constraints):
             least = one.least_total if least_totals is None else max(float(least_totals[c]), one.least_total)
@@ -180,14 +179,17 @@ class Accounts:
             wealth.least[row, c] = wealth.lower[row, c] = least
         wealth.logs[row], wealth.products[row], wealth.num_factors[row] = self._first_logs, 1.0, 0
         wealth.absent[row], wealth.reached[row], wealth.in_use[row] = 0, -1, 1
-        wealth.log_term[row] = self.log_term(self.num_candidates)
+        needs_proof = not (wealth.least[row] >= self.thresholds).all()  # else x₀ is enough, and no δ is spent
+        self.num_candidates += needs_proof
+        wealth.log_term[row] = self.log_term(self.num_candidates) if needs_proof else math.inf
         self.names[row], self._tails[row], self._absent[row] = name, {}, set()
 
     def share_delta(self) -> None:
         """Let the n candidates so far have δ_j = (δ/2)(1/(j(j+1)) + 1/(n + 1)), before anything is deployed.
 
         That is what they had together, δ·n/(n + 1) (section 2.4)."""
-        rows = np.flatnonzero(self.wealth.log_term.any(axis=1) & (self.wealth.in_use == 1))
+        spent = self.wealth.log_term.any(axis=1) & np.isfinite(self.wealth.log_term).all(axis=1)
+        rows = np.flatnonzero(spent & (self.wealth.in_use == 1))
         if len(rows) == self.num_candidates and not self._deployed:
             j, n = np.arange(1, len(rows) + 1), len(rows)
             terms = np.log(2 * len(BETS) / self.delta / (1 / (j * (j + 1)) + 1 / (n + 1)))

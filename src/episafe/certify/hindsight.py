@@ -23,14 +23,17 @@ from episafe.kernels.mixture import best_weights
 from episafe.kernels.replay import forecast_bound
 from episafe.kernels.wealth import BETS, LARGEST
 
-REPLAYED = 0.9  # of δ: for what replays prove; the rest is for what is observed, should `move` be wrong
-BOLDEST = 0.5  # of the weight of all bets: on the boldest one, which few episodes of steady utility need
+ON_FLOORS, PLAIN = 0.88, 0.1  # of δ: for replays, from floors upwards, and from the stated least totals, should chance
+OBSERVING = 1 - ON_FLOORS - PLAIN  # leave its support; for what is observed, should `move` be wrong
+PLAIN_FINENESS = 12  # points of the grid of plain sequences while the distance to the incumbent's utility falls to 1/e
+BOLDEST = 0.8  # of the weight of all bets: on the boldest one, which few episodes of steady utility need
 BET_WEIGHTS = np.where(np.arange(len(BETS)) == 0, BOLDEST, (1 - BOLDEST) / (len(BETS) - 1))
 # The following change the regret and never the guarantee.
 NUM_ROWS = 8  # policies on trial at once, with the incumbent
-FIRST = 10  # traces before the first proposal
+FIRST = 6  # traces before the first proposal
 GROWTH = 1.6  # of their number from one proposal to the next
 AIMS = (-2.0, -1.0, -0.5, -0.25, 0.0, 0.1, 0.2, 0.4)  # of the slack: how far above b a proposal may aim
+AHEAD = 3.0  # times the traces so far: the future that proposals are compared for; chosen on seeds 1000 to 1015
 MOST_TRACES = 256  # that a forecast is made from, about
 EVERY_EPISODE = 512  # up to here weights are chosen in each episode, then after every 64th part of those so far
 
@@ -48,9 +51,11 @@ ASSUMES = (
     "weights say and acts with the probabilities that it states; every total utility is at least the least total; the "
     "incumbent's expected utility is at least threshold + slack; reports and traces are true, and may be late or lost, "
     "for any reason: what is missing counts at its worst. Each deployed episode is compared with what move "
-    "makes of its trace; a difference ends all that replays have proved. Observed utilities prove bounds of their own, "
-    f"with {1 - REPLAYED:.0%} of delta, and need none of the assumptions about traces and move. A new incumbent or "
-    "another session spends a delta of its own"
+    "makes of its trace; a difference ends all that replays have proved. Where a support is stated, chance brings only "
+    f"its values: the bounds that begin at floors need this, with {ON_FLOORS:.0%} of delta, and the first value "
+    f"outside of it ends them; {PLAIN:.0%} of delta is for replays without floors. Observed utilities prove bounds of "
+    f"their own, with {OBSERVING:.0%} of delta, and need none of the assumptions about traces, move and support. A new "
+    "incumbent or another session spends a delta of its own"
 )
 
 
@@ -68,6 +73,7 @@ class Hindsight(Certifier):
         observed: what deployed episodes prove by themselves, without replays.
         replays: replays of the task.
         refuted: why replays prove nothing any more; "" while each deployed episode was what `move` makes of its trace.
+        surprised: what chance brought outside of its support, so that floors prove nothing any more; "" if nothing.
         num_episodes, num_traces: episodes reported, and those that had a trace.
     """
 
@@ -76,8 +82,9 @@ class Hindsight(Certifier):
 
     def __init__(self, delta: float = 0.05) -> None:
         self.delta = as_probability("delta", delta)
-        self.observed = Observation((1 - REPLAYED) * self.delta)
-        self.refuted, self.num_episodes, self.num_traces = "", 0, 0
+        self.observed = Observation(OBSERVING * self.delta)
+        self.refuted = self.surprised = ""
+        self.num_episodes = self.num_traces = 0
         self.next_proposal, self.next_choice = FIRST, 0
         self._plan: Plan | None = None  # in force until the next choice
         self._open: set[int] = set()  # deployments without a report
@@ -95,11 +102,11 @@ class Hindsight(Certifier):
         self.task, m = task, task.num_constraints
         self.observed.start(task)
         largest = None if task.horizon is None else float(task.horizon)
-        fineness = FINENESS / math.sqrt(m)
-        accounts = Accounts(
-            task, REPLAYED * self.delta, NUM_ROWS, BET_WEIGHTS, largest=largest, fineness=fineness
-        )  # fmt: skip
-        self.trials = BothTrials(task, accounts, self.observed.trials)
+        floors, plain = (
+            Accounts(task, share * self.delta, NUM_ROWS, BET_WEIGHTS, largest=largest, fineness=fineness / math.sqrt(m))
+            for share, fineness in ((ON_FLOORS, FINENESS), (PLAIN, PLAIN_FINENESS))
+        )
+        self.trials = ReplayTrials(task, floors, plain, self.observed.trials)
         self.use_salt(secrets.token_hex(16))
 
     def use_salt(self, salt: str) -> None:
@@ -109,8 +116,13 @@ class Hindsight(Certifier):
 
     @property
     def accounts(self) -> Accounts:
-        """Return what replays prove of each candidate."""
+        """Return what replays prove of each candidate, from its floor upwards while floors are facts."""
         return self.trials.accounts
+
+    def least_totals(self, policy: Policy) -> Array | None:
+        """Return what no trace of the support brings less than, (m,), under a policy; None if that is unknown."""
+        floors = None if self.task.move is None or self.surprised else self.replays.least_totals(policy)
+        return None if floors is None else np.maximum(floors, self.task.least_totals)
 
     def settings(self) -> Settings:
         """Return delta and the statement."""
@@ -137,7 +149,7 @@ class Hindsight(Certifier):
         found = self._most_promising(proposer)
         if found is None:
             return None
-        name = f"{PROPOSAL}{self.accounts.num_candidates + 1}"
+        name = f"{PROPOSAL}{self.observed.accounts.num_candidates + 1}"
         found.policy.name = name
         rewards, *utilities = proposer.totals(found.policy).T
         statistics = {REPLAYS: float(len(rewards)), REPLAYED_REWARD: float(rewards.sum())}
@@ -155,9 +167,10 @@ class Hindsight(Certifier):
         self.next_proposal = math.ceil(GROWTH * max(self.num_traces, 1))
 
     def _most_promising(self, proposer: TraceProposer) -> Candidate | None:
-        """Return the best proposal for as many traces more as were seen."""
+        """Return the best proposal for three times as many traces more as were seen."""
         accounts, n = self.accounts, len(self.accounts.names)
-        b, ahead, recent = self.task.thresholds, proposer.num_traces, max(proposer.num_traces - 8 * MOST_TRACES, 0)
+        b, ahead = self.task.thresholds, math.ceil(AHEAD * proposer.num_traces)
+        recent = max(proposer.num_traces - 8 * MOST_TRACES, 0)
         in_use, scores, lower = np.zeros(n + 1, dtype=np.int64), np.zeros(n + 1), np.zeros((n + 1, len(b)))
         in_use[accounts.rows] = 1
         for i in accounts.rows:
@@ -168,20 +181,21 @@ class Hindsight(Certifier):
         most, found = float(best_weights(scores, lower, b, in_use, 0) @ scores), None
         in_use[n] = 1
         for candidate, totals in proposer.proposals([b + share * self.task.slacks for share in AIMS]):
-            scores[n], lower[n] = candidate.reward, self._forecast(totals, ahead)
+            floors = self.least_totals(candidate.policy)
+            scores[n], lower[n] = candidate.reward, self._forecast(totals, ahead, floors=floors)
             value = float(best_weights(scores, lower, b, in_use, 0) @ scores)
             if value > most:
-                most, found = value, candidate
+                most, found = value, replace(candidate, least_totals=floors)
         return found
 
-    def _forecast(self, totals: Array, ahead: int, row: int = 0) -> Array:
+    def _forecast(self, totals: Array, ahead: int, row: int = 0, floors: Array | None = None) -> Array:
         """Return the bounds (m,) after so many traces more, if they are like those with these totals (n, 1 + m).
 
-        Of the candidate in a row, or, for row 0, of one that would be the next.
+        Of the candidate in a row, or, for row 0, of one with these floors that would be the next.
         """
         accounts, found = self.accounts, np.zeros(len(self.task.thresholds))
         wealth, step = accounts.wealth, max(len(totals) // MOST_TRACES, 1)
-        for c, least in enumerate(self.task.least_totals.tolist()):
+        for c, least in enumerate((self.task.least_totals if floors is None else floors).tolist()):
             if row:
                 above, least = wealth.reached[row, c] + 1, float(wealth.least[row, c])
                 means, log_term = wealth.means[row, c, above:], float(wealth.log_term[row, c])
@@ -205,7 +219,7 @@ class Hindsight(Certifier):
             self.trials.ranking.rewards[row] = known.get(REPLAYED_REWARD, 0.0), known.get(REPLAYS, 0.0)
             if is_proposal:
                 self._wait()
-        self.observed.add(candidate)
+        self.observed.add(replace(candidate, least_totals=None))  # floors are facts of replays
 
     # deployments and evidence
 
@@ -226,7 +240,8 @@ class Hindsight(Certifier):
         self._open.add(deployment)
         self.observed.deployed(deployment, plan, component)
         if not self.refuted:
-            self.accounts.expect(deployment, self.accounts.rows)
+            for accounts in self.trials.both:
+                accounts.expect(deployment, self.accounts.rows)
 
     def evidence(self, deployment: int, episode: Episode) -> Evidence:
         """Return the replays of each candidate on the trace, and what the episode itself says of its components.
@@ -239,15 +254,16 @@ class Hindsight(Certifier):
         task, names = self.task, list[str]()
         totals, shares = np.zeros((0, 1 + task.num_constraints)), np.zeros(0)
         seen = self.observed.evidence(deployment, episode) if episode.states is not None else None
-        fault = ""
+        fault = surprise = ""
         if episode.trace is not None and not self.refuted and task.move is not None:
             trace, fault = self.replays.judge(episode)
             if not fault:
                 rows = self.accounts.rows
                 policies = [policy for i in rows if (policy := self.trials.policies[i]) is not None]
                 names = [self.accounts.names[i] for i in rows]
-                totals, shares = self.totals_of(policies, [trace], [deployment], rows)[:, 0], np.ones(len(rows))
-        found = Evidence(tuple(names), shares, totals[:, 1:], totals[:, 0], fault=fault)
+                totals, shares = self.totals_of(policies, [trace], [deployment])[:, 0], np.ones(len(rows))
+                surprise = "" if self.surprised else self.replays.surprise_of(episode, trace)
+        found = Evidence(tuple(names), shares, totals[:, 1:], totals[:, 0], fault=fault, surprise=surprise)
         if seen is None:
             return found
         return replace(
@@ -258,13 +274,12 @@ class Hindsight(Certifier):
             rewards=np.concatenate([found.rewards, seen.rewards]),
         )
 
-    def totals_of(self, policies: Sequence[Policy], traces: Traces, keys: Sequence[int], rows: Sequence[int]) -> Array:
-        """Return total reward and utilities (n, E, 1 + m) of the candidates in rows on each trace.
+    def totals_of(self, policies: Sequence[Policy], traces: Traces, keys: Sequence[int]) -> Array:
+        """Return total reward and utilities (n, E, 1 + m) of policies on each trace.
 
         What cannot be replayed counts as the least total, or as the utility so far if that is more.
         """
-        totals = self.replays.totals(policies, traces, keys)
-        least = self.accounts.wealth.least[list(rows)][:, None]
+        totals, least = self.replays.totals(policies, traces, keys), self.task.least_totals
         utilities, incomplete = totals[:, :, 1:-1], totals[:, :, -1:] > 0
         totals[:, :, 1:-1] = np.where(incomplete, np.maximum(utilities, least), utilities)
         return totals[:, :, :-1]
@@ -282,12 +297,27 @@ class Hindsight(Certifier):
         if evidence.fault:
             self.void(f"an episode is not what move makes of its trace: {evidence.fault}")
         elif names and not self.refuted:
+            if evidence.surprise:
+                self._end_floors(evidence.surprise)
             rows = np.array([self.accounts.row(name) for name in names], dtype=np.int64)
             known = rows >= 0
             shares, utilities = evidence.shares[~seen], evidence.utilities[~seen]
-            self.accounts.credit(deployment, rows[known], shares[known], utilities[known])
+            for accounts in self.trials.both:  # a total below a floor is one that could not be replayed to its end
+                above = (
+                    np.maximum(utilities, accounts.wealth.least[rows])
+                    if accounts is not self.trials.plain
+                    else utilities
+                )
+                accounts.credit(deployment, rows[known], shares[known], above[known])
             self.trials.credit(names, shares, evidence.rewards[~seen])
             self.num_traces += 1
+
+    def _end_floors(self, reason: str) -> None:
+        """Let bounds rest on the plain sequences: chance left its support, so that floors are no facts."""
+        self.surprised, self._plan = reason, None
+        self.trials.accounts = self.trials.plain
+        if not self.accounts.is_certified(self.trials.base):
+            self.trials.base = 0
 
     def abandoned(self, deployment: int) -> None:
         """Forget the plan of a deployment that will never be reported; it stays at its worst."""
@@ -323,7 +353,8 @@ class Hindsight(Certifier):
         """Use other thresholds and slacks from now on."""
         self.observed.change(constraints)
         self.task = self.trials.task = self.observed.task
-        self.accounts.change(self.task.thresholds, self.task.stated_utilities)
+        for accounts in self.trials.both:
+            accounts.change(self.task.thresholds, self.task.stated_utilities)
         self._plan = None
 
     def void(self, reason: str) -> None:
@@ -331,11 +362,12 @@ class Hindsight(Certifier):
 
         A promotion stays if what was observed certifies it.
         """
-        if self.refuted or self.accounts.invalid_reason:
+        if self.refuted or self.trials.plain.invalid_reason:
             return
         promoted = self.accounts.names[self.trials.base]
         self.refuted, self._plan = reason, None
-        self.accounts.end(reason)
+        for accounts in self.trials.both:
+            accounts.end(reason)
         row = self.observed.accounts.row(promoted)
         if row > 0 and self.observed.accounts.is_certified(row):
             self.observed.promote(promoted)
@@ -343,20 +375,48 @@ class Hindsight(Certifier):
     @property
     def invalid_reason(self) -> str:
         """Return why nothing is proved any more; "" while the certificate stands."""
-        return self.observed.invalid_reason or ("" if self.refuted else self.accounts.invalid_reason)
+        return self.observed.invalid_reason or ("" if self.refuted else self.trials.plain.invalid_reason)
 
 
-class BothTrials(Trials):
-    """Trials by replays, with the larger of both bounds of each candidate: the union of both holds at delta."""
+class ReplayTrials(Trials):
+    """Trials by replays, with the largest of all bounds of each candidate: their union holds at delta.
 
-    def __init__(self, task: Task, accounts: Accounts, observed: Trials) -> None:
+    Args:
+        accounts: what replays prove from floors upwards; `plain` once floors are no facts.
+        plain: what they prove from the stated least totals upwards, in the same rows.
+        observed: what deployed episodes prove.
+    """
+
+    def __init__(self, task: Task, accounts: Accounts, plain: Accounts, observed: Trials) -> None:
         super().__init__(task, accounts)
-        self._observed = observed
+        self.plain, self._observed = plain, observed
+
+    @property
+    def both(self) -> tuple[Accounts, ...]:
+        """Return the accounts that replays count for."""
+        return (self.plain,) if self.accounts is self.plain else (self.plain, self.accounts)
+
+    def add(self, candidate: Candidate, guess: float) -> int:
+        """Put a candidate on trial in all accounts; return its row."""
+        row = super().add(candidate, guess)
+        if self.accounts is not self.plain:
+            if row == len(self.plain.names):
+                self.plain.widen()
+            self.plain.begin(row, candidate.name)
+        return row
+
+    def withdraw(self, name: str) -> int:
+        """End the trial of a candidate in all accounts; return its row, or −1 if it has none."""
+        row = super().withdraw(name)
+        if row > 0 and self.accounts is not self.plain:
+            self.plain.withdraw(row)
+        return row
 
     @property
     def lower(self) -> Array:
         """Return the bounds (n, m)."""
-        proved: Array = self.accounts.wealth.lower.copy()
+        n = len(self.accounts.names)
+        proved: Array = np.maximum(self.accounts.wealth.lower, self.plain.wealth.lower[:n])
         other = self._observed.accounts
         for i in self.accounts.rows[1:]:
             row = other.row(self.accounts.names[i])

@@ -18,7 +18,7 @@ from episafe.core.errors import InvalidEpisode, InvalidProblem
 from episafe.core.policy import Policy, draw_index
 from episafe.core.task import Task
 from episafe.core.types import ENDED, Array, Episode, IntArray, index_of
-from episafe.kernels.replay import MoveTables, follows, replay
+from episafe.kernels.replay import MoveTables, follows, least_totals, replay
 from episafe.problems.moves import NOWHERE, ListedMove, chance_key
 
 Trace = IntArray | tuple[object, ...]  # what chance brought in H steps: numbers of values, or the values
@@ -101,6 +101,17 @@ class Replays(ABC):
                 "a random start"
             )
         return trace, self.fault_of(episode, trace)
+
+    def least_totals(self, policy: Policy, sure: bool = False) -> Array | None:
+        """Return what no trace of the support brings less than, (m,), under a policy; None if that is unknown.
+
+        A policy's own randomness is integrated, as in `totals`; with `sure` no episode brings less.
+        """
+        return None
+
+    def surprise_of(self, episode: Episode, trace: Trace) -> str:
+        """Return which value of a trace is not in the support; "" if none is, or if the support is unknown."""
+        return ""
 
     def fault_of(self, episode: Episode, trace: Trace) -> str:
         """Return where an episode is not what `move` makes of its trace, which was read; "" if nowhere.
@@ -185,6 +196,15 @@ class ListedReplays(Replays):
         self.tables = _frozen(arrays)
         self._number = {chance_key(w): i for i, w in enumerate(self.values)}
         self._stack: tuple[tuple[Policy, ...], Array] = (), np.zeros((0, H, S, A))
+        self.possible: NDArray[np.bool_] | None = None  # which values are in the support at a step and state, (n, S, W)
+        if isinstance(move, ListedMove):
+            self.possible = (self.tables.next_states != NOWHERE).all(axis=2)
+        elif task.support is not None:
+            places = [(h, s) for h in range(len(self.tables.next_states)) for s in range(S)]
+            support = [[self._numbered(w) for w in task.support(h, s)] for h, s in places]
+            self.possible = np.zeros((len(places) // S, S, len(self.values)), dtype=bool)
+            for place, numbers in zip(places, support, strict=True):
+                self.possible[place][numbers] = True
 
     def read(self, trace: Any) -> IntArray:
         """Return the numbers of the chance values of a trace, (H,), −1 for what was not seen."""
@@ -229,6 +249,25 @@ class ListedReplays(Replays):
         found = np.empty((len(policies), len(chances), 2 + self.task.num_constraints))
         replay(self.tables, chances, self.task.initial_state, self._stack[1], found)
         return found
+
+    def least_totals(self, policy: Policy, sure: bool = False) -> Array | None:
+        """Return what no trace of the support brings less than, (m,), under a policy; None if that is unknown."""
+        if self.possible is None:
+            return None
+        task, W = self.task, self.possible.shape[2]
+        tables = MoveTables._make(one[:, :, :, :W] for one in self.tables)  # without values that came later
+        found: Array = least_totals(tables, self.possible, policy.table(), task.horizon, task.initial_state, sure)
+        return found
+
+    def surprise_of(self, episode: Episode, trace: Trace) -> str:
+        """Return which value of a trace is not in the support; "" if none is, or if the support is unknown."""
+        if self.possible is None:
+            return ""
+        for h, w in enumerate(np.asarray(trace).tolist()):
+            at, states = min(h, len(self.possible) - 1), slice(None) if episode.states is None else [episode.states[h]]
+            if w >= self.possible.shape[2] or (w >= 0 and not self.possible[at][states, w].any()):
+                return f"at step {h} chance brought {self.values[w]!r}, which is not in the support"
+        return ""
 
     def fault_of(self, episode: Episode, trace: Trace) -> str:
         """Return where an episode is not what `move` makes of its trace, which was read; "" if nowhere."""

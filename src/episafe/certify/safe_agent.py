@@ -118,7 +118,7 @@ class SafeAgent(Agent):
         check_name(name, tuple(self.bounds()))
         made = copy(self.task.as_policy(policy))
         made.name = name
-        self.candidates.append(Candidate(name, made))
+        self.candidates.append(Candidate(name, made, least_totals=self.certifier.least_totals(made)))
 
     def promote(self, name: str) -> None:
         """Let a certified candidate act wherever the incumbent would; "incumbent" undoes it."""

@@ -201,6 +201,7 @@ class Evidence:
     rewards: Array  # total rewards, (n,)
     episode: Episode | None = None  # in canonical form, for certifiers that learn from transitions (Box, FreshData)
     fault: str = ""  # where the episode is not what `move` makes of its trace; "" if nowhere
+    surprise: str = ""  # what chance brought that is not in the support; "" if nothing
 
 
 class Proposer:
@@ -263,6 +264,10 @@ class Certifier(ABC):
 
     def postpone(self) -> None:
         """Note that the proposer, asked by a session, had nothing to propose: let `goal` wait where that helps."""
+
+    def least_totals(self, policy: Policy) -> Array | None:
+        """Return totals (m,) that no episode of a policy falls below, as a fact; None for those of the task."""
+        return None
 
     @abstractmethod
     def plan(self) -> Plan:

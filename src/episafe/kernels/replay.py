@@ -88,6 +88,38 @@ def replay(tables, chances, start, policies, totals):  # type: ignore[no-untyped
 
 
 @kernel
+def least_totals(tables, possible, policy, horizon, start, sure):  # type: ignore[no-untyped-def]
+    """Return the least total utilities (m,) of a policy π (H, S, A) over all traces of the support, by induction:
+
+        x_h(s) = min_w Σ_a π_h(a|s) (u_h(s, a, w) + x_{h+1}(f_h(s, a, w)))
+
+    over the w that are `possible` (n, S, W); with `sure` also the least over the actions that π takes. No trace brings
+    less, because what comes later is taken at its worst in each state by itself.
+    """
+    next_states, _, utilities = tables
+    n, S, A, W, m = utilities.shape
+    ahead = np.zeros((S, m))
+    for h in range(horizon - 1, -1, -1):
+        row, now = h if n > 1 else 0, np.full((S, m), np.inf)
+        for s in range(S):
+            for w in range(W):
+                if possible[row, s, w]:
+                    for c in range(m):
+                        total, worst = 0.0, np.inf
+                        for a in range(A):
+                            p = policy[h, s, a]
+                            if p > 0.0:
+                                t, value = next_states[row, s, a, w], 0.0  # where move fails, nothing more is certain
+                                if t >= 0:
+                                    value = utilities[row, s, a, w, c] + ahead[t, c]
+                                total += p * value
+                                worst = min(worst, value)
+                        now[s, c] = min(now[s, c], worst if sure else total)
+        ahead = now
+    return ahead[start]
+
+
+@kernel
 def follows(tables, chances, states, actions, signals, tolerance):  # type: ignore[no-untyped-def]
     """Return whether an episode, states (H + 1,), actions (H,), signals (H, 1 + m), is what a trace leads to."""
     next_states, rewards, utilities = tables

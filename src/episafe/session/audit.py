@@ -154,12 +154,24 @@ class _Checker:
         state = self.state
         if body.name == INCUMBENT or (body.name in state.candidates and body.name not in state.bounds()):
             raise _Refused(f"the candidate {body.name!r} exists already and is not on trial")
+        self._least_totals(body)
         given = {} if state.agent is None else {one.name: one.policy for one in state.agent.candidates}
         if body.name in given and body.document is not None:
             from episafe.data.policies import policy_of
 
             if identity(policy_of(body.document, state.task)) != identity(given[body.name]):
                 raise _Refused(f"the candidate {body.name!r} of the agent is another policy than the recorded one")
+
+    def _least_totals(self, body: NewCandidate) -> None:
+        """Compute the floor of a recorded policy again; one that a user states for an opaque policy is believed."""
+        certifier, document = self.state.certifier, body.document
+        if self.state.agent is None or certifier is None or document is None or body.least_totals is None:
+            return
+        from episafe.data.policies import policy_of
+
+        again, recorded = certifier.least_totals(policy_of(document, self.state.task)), of_numbers(body.least_totals)
+        if again is not None and not (recorded <= again + AGREE * np.maximum(1, np.abs(again))).all():
+            raise _Refused(f"the floor of {body.name!r} is recorded as {recorded.tolist()}, computed again: {again}")
 
     def _deploy(self, body: Deploy) -> None:
         state, weights = self.state, body.weights
@@ -218,7 +230,8 @@ class _Checker:
         again = state.evidence_of(body.id, read, body.overridden)
         same = (
             again is not None
-            and (again.names, again.fault) == (body.evidence.names, body.evidence.fault)
+            and (again.names, again.fault, again.surprise)
+            == (body.evidence.names, body.evidence.fault, body.evidence.surprise)
             and all(
                 _agree(np.array(one, dtype=np.float64), np.array(other, dtype=np.float64))
                 for one, other in (

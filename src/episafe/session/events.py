@@ -145,18 +145,20 @@ class RecordedEvidence(Body, frozen=True):
     utilities: tuple[tuple[float, ...], ...]
     rewards: tuple[float, ...]
     fault: str = ""
+    surprise: str = ""
 
     @classmethod
     def of(cls, evidence: Evidence) -> "RecordedEvidence":
         """Return the record of evidence."""
         utilities = tuple(map(tuple, evidence.utilities.tolist()))
         shares, rewards = tuple(evidence.shares.tolist()), tuple(evidence.rewards.tolist())
-        return cls(evidence.names, shares, utilities, rewards, evidence.fault)
+        return cls(evidence.names, shares, utilities, rewards, evidence.fault, evidence.surprise)
 
     def evidence(self, num_constraints: int, episode: Episode | None = None) -> Evidence:
         """Return the evidence as arrays; `episode` for certifiers that learn from transitions."""
         utilities = np.array(self.utilities, dtype=np.float64).reshape(len(self.names), num_constraints)
-        return Evidence(self.names, np.array(self.shares), utilities, np.array(self.rewards), episode, self.fault)
+        rewards = np.array(self.rewards)
+        return Evidence(self.names, np.array(self.shares), utilities, rewards, episode, self.fault, self.surprise)
 
 
 class Report(Body, frozen=True):

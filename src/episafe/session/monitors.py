@@ -33,6 +33,7 @@ REMEDIES = {
     "range": "Correct the reports, or state another least_total in a new session.",
     "reward": "Rescale the reward to [0, 1] per step. Only proposals depend on it.",
     "replay": "Correct `move`, or report the chance that really occurred.",
+    "support": "Floors prove nothing any more. Extend `support` and begin a new session to have them again.",
     "log": "Repair the disk or the server. These deployments cannot be reported.",
 }
 

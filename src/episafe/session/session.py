@@ -505,6 +505,8 @@ class Session:
         found += range_alarms(episode.total_utility, episode.rewards, self.task.least_totals, self.task.horizon)
         if evidence is not None and evidence.fault:
             found.append(AlarmRaised("replay", f"{evidence.fault}. {REMEDIES['replay']}", False))
+        if evidence is not None and evidence.surprise:
+            found.append(AlarmRaised("support", f"{evidence.surprise}. {REMEDIES['support']}", False))
         found[:] = [one for one in found if not state.is_raised(one.monitor)]
         report = Report(body.id, RecordedEpisode.of(episode), evidence, overridden)
         return [report, *found]

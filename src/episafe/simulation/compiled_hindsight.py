@@ -84,15 +84,19 @@ def _play_block(
         columns.totals[k : k + number] = np.column_stack([rewards, utilities])
     observed, names = certifier.observed, components(plan)[0]
     each = len(names), 1, 1
-    _credit(observed.accounts, observed.trials, names, _shares(plan, made), rewards, np.tile(utilities, each))
+    shares = _shares(plan, made)
+    _credit(observed.accounts, names, shares, np.tile(utilities, each))
+    _reward(observed.trials, names, shares, np.tile(rewards, (len(names), 1)))
     observed.num_episodes += number
     observed.look()
     rows = certifier.accounts.rows
     on_trial = [policy for i in rows if (policy := certifier.trials.policies[i]) is not None]
-    totals = certifier.totals_of(on_trial, made.chances, range(number), rows)
+    totals = certifier.totals_of(on_trial, made.chances, range(number))
     names = tuple(certifier.accounts.names[i] for i in rows)
     ones = np.ones(totals.shape[:2])
-    _credit(certifier.accounts, certifier.trials, names, ones, totals[:, :, 0], totals[:, :, 1:])
+    for accounts in certifier.trials.both:
+        _credit(accounts, names, ones, totals[:, :, 1:])
+    _reward(certifier.trials, names, ones, totals[:, :, 0])
     certifier.num_episodes += number
     certifier.num_traces += number
     proposer.model.observe_all(made.states, made.actions)
@@ -110,19 +114,23 @@ def _shares(plan: Plan, made: Traced) -> Array:
     return np.ascontiguousarray(shares.T)
 
 
-def _credit(
-    accounts: Accounts, trials: Trials, names: tuple[str, ...], shares: Array, rewards: Array, utilities: Array
-) -> None:
-    """Credit candidates with E episodes: shares (n, E), rewards (E,) or (n, E), and utilities (n, E, m)."""
+def _credit(accounts: Accounts, names: tuple[str, ...], shares: Array, utilities: Array) -> None:
+    """Credit candidates with E episodes: shares (n, E) and utilities (n, E, m)."""
     rows = np.array([accounts.row(name) for name in names], dtype=np.int64)
     known = rows >= 0
     rows, shares, utilities = rows[known], shares[known], utilities[known]
-    earned = (shares * rewards if rewards.ndim == 1 else shares * rewards[known]), shares
-    for g, sums in enumerate(earned):  # one after another, as the plain loop adds them
-        before = trials.ranking.rewards[rows, g]
-        trials.ranking.rewards[rows, g] = np.cumsum(np.column_stack([before, sums]), axis=1)[:, -1]
     utilities = np.ascontiguousarray(np.maximum(utilities, accounts.wealth.least[rows][:, None]))
     credit_episodes(accounts.wealth, rows, np.ascontiguousarray(shares), utilities)
+
+
+def _reward(trials: Trials, names: tuple[str, ...], shares: Array, rewards: Array) -> None:
+    """Add the rewards (n, E) of candidates, by their shares (n, E)."""
+    rows = np.array([trials.accounts.row(name) for name in names], dtype=np.int64)
+    known = rows >= 0
+    for g, sums in enumerate((shares * rewards, shares)):  # one after another, as the plain loop adds them
+        before = trials.ranking.rewards[rows[known], g]
+        added = np.column_stack([before, sums[known]])
+        trials.ranking.rewards[rows[known], g] = np.cumsum(added, axis=1)[:, -1]
 
 
 LOOPS: dict[tuple[type, type], CompiledLoop] = {(LinearCMDP, SafeAgent): play_episodes}
