@@ -9,10 +9,10 @@ import logging
 import secrets
 import threading
 import time
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as Late
-from contextlib import closing, suppress
+from contextlib import closing, contextmanager, suppress
 from copy import copy, deepcopy
 from dataclasses import dataclass, field, replace
 from itertools import islice
@@ -126,7 +126,7 @@ class Session:
         self._ask_at = 0  # reports after which the proposer is asked again, when it had nothing to propose
         self._unlogged = 0, ""  # deployments that could not be logged, and why
         self._uncertain: list[bytes] = []  # lines that were applied here, and may not be in the log
-        self._turn, self._is_writing = threading.Condition(), False  # whether a thread writes for all that wait
+        self._turn, self._is_used = threading.Condition(), False  # whether a thread uses the log, for all that wait
         self._waiting: list[Request] = []  # for the next transaction
         self._acting: dict[int, Plan] = {}  # plans of pending deployments made here, by an agent without a certifier
         self._transact(lambda: [] if self.state.begin else [self._first_event(false_alarm)])
@@ -194,33 +194,47 @@ class Session:
         """Yield all requests that wait, under the lock, for one transaction; none if another thread wrote for this."""
         with self._turn:
             self._waiting.append(request)
-            self._turn.wait_for(lambda: request.done or not self._is_writing)
-            if not request.done:
-                self._is_writing, batch, self._waiting = True, self._waiting, []
-        if request.done:
-            return
-        notes = Request(lambda: [AlarmRaised("log", text, False) for text in self._unlogged_texts()])
-        try:
-            with self._mutex:
-                with self.log.lock():
+        batch: list[Request] = []
+        with self._alone(request) as is_first:
+            if not is_first:
+                return
+            notes = Request(lambda: [AlarmRaised("log", text, False) for text in self._unlogged_texts()])
+            try:
+                with self.log.lock(), self._mutex:
                     self._follow(locked=True)
+                    with self._turn:
+                        batch, self._waiting = self._waiting, []
                     yield from (*batch, notes)
-                self._uncertain, certifier = [], self.state.certifier
+                    if self.state.certifier is not None and self.agent.proposer is not None:
+                        self._has_goal = self.state.certifier.goal() is not None
+                self._uncertain = []
                 if notes.error is None:
                     self._unlogged = 0, ""
-                if certifier is not None and self.agent.proposer is not None:
-                    self._has_goal = certifier.goal() is not None
-        except BaseException as error:
-            for one in batch:
-                one.error = error if isinstance(error, Exception) else OSError("the writing thread was interrupted")
-            if not isinstance(error, Exception):
-                raise
-        finally:
-            with self._turn:
-                self._is_writing = False
+            except BaseException as error:
+                with self._turn:
+                    batch, self._waiting = batch or self._waiting, self._waiting if batch else []
+                for one in batch:
+                    one.error = error if isinstance(error, Exception) else OSError("the writing thread was interrupted")
+                if not isinstance(error, Exception):
+                    raise
+            finally:
                 for one in batch:
                     one.done = True
-                self._turn.notify_all()
+
+    @contextmanager
+    def _alone(self, request: Request | None = None) -> Iterator[bool]:
+        """Use the log while no other thread does; gives False if another thread has answered the request."""
+        with self._turn:
+            self._turn.wait_for(lambda: not self._is_used or (request is not None and request.done))
+            is_answered = request is not None and request.done
+            self._is_used = self._is_used or not is_answered
+        try:
+            yield not is_answered
+        finally:
+            if not is_answered:
+                with self._turn:
+                    self._is_used = False
+                    self._turn.notify_all()
 
     def _unlogged_texts(self) -> list[str]:
         number, reason = self._unlogged
@@ -234,7 +248,7 @@ class Session:
 
     def refresh(self) -> None:
         """Apply the events that other processes appended; `deploy` and `report` do so by themselves."""
-        with self._mutex:
+        with self._alone(), self._mutex:
             self._follow()
 
     # deploying
@@ -325,9 +339,9 @@ class Session:
 
     def deployment(self, id: int) -> Deployment:
         """Return a new handle of a pending deployment, which any process may have made; it has recorded nothing."""
+        if id not in self.state.pending:
+            self.refresh()
         with self._mutex:
-            if id not in self.state.pending:
-                self._follow()
             return self._handle(self._pending(id))
 
     @property
@@ -592,8 +606,8 @@ class Session:
 
     def status(self) -> dict[str, Any]:
         """Return what a person should know: limits, policies, missing reports, alarms, decisions, warnings."""
+        self.refresh()
         with self._mutex:
-            self._follow()
             found = self.state.status()
         if isinstance(self.log, FileLog):
             found["warnings"] += [f"a torn line was cut off and kept in {path}" for path in self.log.torn]
@@ -604,7 +618,7 @@ class Session:
         """Write all reported episodes to a Parquet or CSV file that `es.read_episodes` reads; return how many."""
         from episafe.data.episodes import write_episodes
 
-        with self._mutex:
+        with self._alone():
             lines = list(self.log.read())
         reports = [event.body for event in decode_lines(lines) if isinstance(event.body, Report)]
         episodes = [one.episode.episode(self.task.is_listed) for one in reports]
