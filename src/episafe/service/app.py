@@ -55,7 +55,7 @@ class Limits:
     rate: float = 5000.0  # requests per second on average; twice as many in a burst
     at_once: int = 256  # requests under way
     seconds: float = 30.0  # for receiving a body, and for answering
-    threads: int = 4  # deployments, and other requests, answered together; they share one fsync
+    threads: int = 8  # deployments, and other requests, answered together; they share one fsync
 
 
 class Refused(Exception):
