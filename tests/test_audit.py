@@ -55,19 +55,21 @@ def test_an_intact_log_passes_and_says_what_was_checked(log):
     assert "needs the agent" in es.audit(folder).notes[0]
 
 
+def changes_of(lines, k):
+    """Return the log with event k removed, repeated, edited, swapped with the next, and cut off before it."""
+    edited = lines[k].replace(b'"time":"2', b'"time":"3', 1)
+    return {
+        "removed": lines[:k] + lines[k + 1 :],
+        "repeated": lines[: k + 1] + lines[k:],
+        "edited": [*lines[:k], edited, *lines[k + 1 :]],
+        "cut": lines[:k],
+    } | ({"swapped": [*lines[:k], lines[k + 1], lines[k], *lines[k + 2 :]]} if k + 1 < len(lines) else {})
+
+
 def test_each_event_removed_swapped_repeated_or_edited_is_found(log, tmp_path):
     _, lines, head = log
     for k in range(len(lines)):
-        edited = lines[k].replace(b'"time":"2', b'"time":"3', 1)
-        changes = {
-            "removed": lines[:k] + lines[k + 1 :],
-            "repeated": lines[: k + 1] + lines[k:],
-            "edited": [*lines[:k], edited, *lines[k + 1 :]],
-            "cut": lines[:k],
-        }
-        if k + 1 < len(lines):
-            changes["swapped"] = [*lines[:k], lines[k + 1], lines[k], *lines[k + 2 :]]
-        for change, forged in changes.items():
+        for change, forged in changes_of(lines, k).items():
             found = audit_lines(forged, tmp_path / "forged", head)
             assert not found.passed and found.findings, (k, change)
 

@@ -477,19 +477,20 @@ def test_two_replicas_interleave_and_no_bound_exceeds_that_of_a_serial_replay(tm
         one.refresh()
     assert picture(sessions[0].state) == picture(sessions[1].state)
     assert es.audit(tmp_path, agent=AGENTS["observation"](), head=sessions[0].head).passed
-    serial, events = SessionState(AGENTS["observation"]()), list(decode_lines(FileLog(tmp_path).read()))
+    late, at_once = sessions[0].bounds(), serial_bounds(FileLog(tmp_path), AGENTS["observation"]())
+    assert late["good"][0] > 0 and all((late[name] <= at_once[name]).all() for name in late if name in at_once)
+
+
+def serial_bounds(log, agent):
+    """Return the bounds if every report had followed its deployment at once."""
+    serial, events = SessionState(agent), list(decode_lines(log.read()))
     reports = {event.body.id: event for event in events if event.kind == "report"}
     order = []
     for event in events:
         order += [event] if event.kind != "report" else []
         order += [reports[event.body.id]] if event.kind == "deploy" and event.body.id in reports else []
-    serial.apply(replace_number(event, k) for k, event in enumerate(order))
-    late, at_once = sessions[0].bounds(), serial.bounds()
-    assert late["good"][0] > 0 and all((late[name] <= at_once[name]).all() for name in late if name in at_once)
-
-
-def replace_number(event, number):
-    return event._replace(number=number)
+    serial.apply(event._replace(number=k) for k, event in enumerate(order))
+    return serial.bounds()
 
 
 class Bold:
@@ -743,9 +744,9 @@ def good_news_twice(session, d, episode, good, rng):
             session.report(d.id, episode)
 
 
-@pytest.mark.parametrize("how", [at_once, bad_news_never, bad_news_late, good_news_twice])
-def test_the_guarantee_holds_whatever_decides_which_reports_arrive(how, rng):
-    runs, delta, wrong, biased = 30, 0.3, 0, 0
+def count_violations(how, runs, delta, rng):
+    """Return how many runs deployed a mixture below the limit, and in how many the reports alone would mislead."""
+    wrong = biased = 0
     problem = coin_problem(0.55)  # below the limit of 0.6: it may never be deployed alone
     other = np.zeros((2, 2, 2))
     other[:, :, 1] = 1.0
@@ -764,6 +765,16 @@ def test_the_guarantee_holds_whatever_decides_which_reports_arrive(how, rng):
             seen += [good] if d.name == "other" and (good or how in (at_once, good_news_twice)) else []
         wrong += unsafe
         biased += np.mean(seen or [0]) > 0.6
+    return wrong, biased
+
+
+WAYS = (at_once, bad_news_never, bad_news_late, good_news_twice)
+
+
+@pytest.mark.parametrize("how", WAYS)
+def test_the_guarantee_holds_whatever_decides_which_reports_arrive(how, rng):
+    runs, delta = 20, 0.3  # benchmarks/session_checks.py has 200 runs
+    wrong, biased = count_violations(how, runs, delta, rng)
     assert wrong / runs <= delta
     assert how in (at_once, good_news_twice) or biased > runs / 2  # the mean of what was reported would mislead
 
