@@ -304,3 +304,88 @@ def test_invalid_costs_of_played_problems_are_refused():
         es.chance(environment(), cost=lambda h, s, a, w: -1.0, total_cost_at_most=1)
     with pytest.raises(es.InvalidProblem, match="got ShopEnv"):
         es.chance(ShopEnv(), total_cost_at_most=1)
+
+
+# tails
+
+
+def tail_of(totals, share):
+    """Return the mean of the worst share of totals with equal weight."""
+    ranked = np.sort(totals)
+    return ranked[: round(share * len(ranked))].mean()
+
+
+def test_the_limit_on_the_cut_total_bounds_the_mean_of_the_worst_episodes(rng):
+    """E[min(X, t)] ≥ t − α(t − c) implies that the mean of the worst α is at least c; at the quantile they agree."""
+    for _ in range(200):
+        totals, share, cut = rng.random(100) ** rng.uniform(0.2, 3), rng.integers(5, 60) / 100, rng.uniform(0.1, 1.0)
+        implied = cut - (cut - np.minimum(totals, cut).mean()) / share
+        assert tail_of(totals, share) >= implied - 1e-12
+        quantile = np.quantile(totals, share, method="inverted_cdf")
+        exact = quantile - (quantile - np.minimum(totals, quantile).mean()) / share
+        assert tail_of(totals, share) == pytest.approx(exact)
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("cut", [1.75, 2.0, 2.6, 3.0])
+def test_values_are_expected_cut_totals_of_paths(seed, cut):
+    problem, cost, policy = random_problem(seed, [0.0, 0.25, 0.5, 1.0])
+    problem = es.LinearCMDP(problem.P, cost, 1 - cost, threshold=0.1, safe_policy=policy)
+    made = es.tail(problem, 0.99, 0.05, cut=cut)
+    value, levels = 0.0, np.arange(0, 3.25, 0.25)
+    below = [share_within(problem, cost, policy, level) for level in levels]
+    for level, share in zip(levels, np.diff(below, prepend=0.0), strict=True):
+        value += share * min(3 - level, cut)
+    assert made.evaluate(made.task.incumbent)[1] == pytest.approx(value + 3 - cut, abs=1e-12)
+    assert made.task.thresholds == pytest.approx([3 - 0.99 * (cut - 0.05)]) and made.task.least_totals == 3 - cut
+
+
+@pytest.mark.parametrize("make", PLAYED.values(), ids=PLAYED)
+def test_utilities_of_played_problems_add_up_to_the_cut_total(make):
+    problem = es.tail(make(), 0.2, 9.0, cut=12.0, slack=0.05)
+    first, world, plain = (
+        int(problem.task.random_start),
+        world_of(problem, make_streams(3)),
+        make().task.num_constraints,
+    )
+    assert plain == 1 and problem.task.thresholds == pytest.approx([14 - 0.2 * 3])
+    for k in range(20):
+        episode = problem.task.read(world.play(k, problem.task.incumbent, None), encoded=True)
+        outside = [is_outside(state) for state in episode.states[first:-1]]
+        if not any(outside):
+            shortfall = episode.states[-1][1]
+            assert episode.total_utility[0] == pytest.approx(14 - max(shortfall - 2.0, 0.0))
+        replays = replays_of(problem.task, "salt")
+        assert replays.fault_of(episode, replays.read(episode.trace)) == ""
+
+
+@pytest.mark.parametrize("certifier", [es.certify.Observation, es.certify.Hindsight])
+def test_deployed_mixtures_keep_the_tail(certifier):
+    problem = es.tail(es.make("inventory"), 0.3, 8.0)
+    assert problem.origin["tail"].startswith("tail: mean of the worst 0.3 at least 8, cut at 1")
+    record = es.run(problem, es.SafeAgent(problem, certifier(delta=0.05)), 120)
+    assert record.utility_values.min() >= problem.task.thresholds[0] - 1e-9 and "search" in record.sources
+
+
+def test_a_rollout_cuts_the_totals_that_are_reported(tmp_path):
+    def agent():
+        return es.Rollout(es.tail(None, 0.2, 0.5, cut=0.8), 0.05, {"v2": "v2"}, "v1")
+
+    assert agent().task.thresholds == pytest.approx([0.74])
+    with es.open(tmp_path, agent()) as session:
+        d = session.deploy()
+        session.report(d.id, es.Episode.of_totals(1.0))
+        assert session.state.recent[-1].utility == (0.8,)
+    assert es.audit(tmp_path, agent()).passed and es.audit(tmp_path).passed
+
+
+def test_tails_that_cannot_be_kept_are_refused():
+    problem = random_problem(0, [0.0])[0]
+    with pytest.raises(es.Infeasible, match="not above at_least"):
+        es.tail(problem, 0.1, 2.9)
+    with pytest.raises(es.InvalidProblem, match="needs cut"):
+        es.tail(None, 0.1, 0.5)
+    with pytest.raises(es.InvalidProblem, match=r"not in \(0, 3\]"):
+        es.tail(problem, 0.1, 0.5, cut=7.0)
+    with pytest.raises(ValueError, match="share must be"):
+        es.tail(problem, 1.5, 0.5)

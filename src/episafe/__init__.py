@@ -14,6 +14,7 @@ _NAMES = {
     "Constraint": "core.task",
     "Task": "core.task",
     "chance": "problems.chance",
+    "tail": "problems.chance",
     "make": "envs",
     "from_gymnasium": "gym.adapter",
     "features": "problems.features",

@@ -12,7 +12,7 @@ from episafe.core.agent import AgentFacts, Proposer
 from episafe.core.checks import as_array
 from episafe.core.errors import InvalidProblem
 from episafe.core.policy import OpaquePolicy, Policy
-from episafe.core.task import Task, make_constraints
+from episafe.core.task import Constraint, Task, make_constraints
 from episafe.core.types import PerLimit
 
 
@@ -23,7 +23,7 @@ class Rollout(SafeAgent):
     utility. Given the draw, a candidate on trial may itself be below the threshold; the mixture is not.
 
     Args:
-        threshold: b, one number, or one per limit.
+        threshold: b, one number, or one per limit; or the limit on a tail that `es.tail(None, …)` returns.
         slack: ξ > 0 if the incumbent is known to reach b + ξ; None if it is only known to reach b.
         candidates: policies by name, the likeliest first. `add_candidate` adds more.
         incumbent: the policy in use today.
@@ -45,7 +45,7 @@ class Rollout(SafeAgent):
 
     def __init__(
         self,
-        threshold: PerLimit,
+        threshold: PerLimit | Constraint,
         slack: PerLimit,
         candidates: Mapping[str, object],
         incumbent: object,
@@ -54,7 +54,9 @@ class Rollout(SafeAgent):
         least_total: PerLimit = 0.0,
         names: Sequence[str] = (),
     ) -> None:
-        constraints = make_constraints(None, threshold, slack, names, least_total)
+        cut, names = (threshold.cut, [threshold.name]) if isinstance(threshold, Constraint) else (None, names)
+        b = threshold.threshold if isinstance(threshold, Constraint) else threshold
+        constraints = tuple(replace(one, cut=cut) for one in make_constraints(None, b, slack, names, least_total))
         for one in constraints:
             if one.threshold <= one.least_total:
                 said = f"threshold {one.threshold:g} of {one.name} is not above least_total {one.least_total:g}"

@@ -40,6 +40,7 @@ class Constraint:
         slack: ξ > 0, by which the incumbent's expected utility exceeds b; None if unknown.
         name: what reports call it.
         least_total: a total utility that every episode is certain to reach.
+        cut: reported totals (`Episode.of_totals`) count as this at most, see `es.tail`; None for no cut.
         floor: reserved for a least total of every deployed component. It is not enforced yet, so it must be None.
     """
 
@@ -49,6 +50,7 @@ class Constraint:
     name: str = ""
     least_total: float = 0.0
     floor: float | None = None
+    cut: float | None = None
 
     def __post_init__(self) -> None:
         threshold, least = as_number("threshold", self.threshold), as_number("least_total", self.least_total)
@@ -230,6 +232,10 @@ class Task:
         """Return the totals that every episode is certain to reach, shape (m,)."""
         return np.array([one.least_total for one in self.constraints])
 
+    @cached_property
+    def _cuts(self) -> Array:
+        return np.array([math.inf if one.cut is None else one.cut for one in self.constraints])
+
     def with_limits(self, thresholds: Sequence[float], slacks: Sequence[float | None]) -> "Task":
         """Return the same task with other thresholds and slacks."""
         limits = zip(self.constraints, thresholds, slacks, strict=True)
@@ -353,7 +359,7 @@ class Task:
         if episode.states is None or H is None or self.num_actions is None:
             if episode.total_utility is None:
                 raise InvalidEpisode("the episode has neither states nor a total utility: use es.Episode.of_totals(…)")
-            utility = _finite("total_utility", episode.total_utility, (m,))
+            utility = np.minimum(_finite("total_utility", episode.total_utility, (m,)), self._cuts)
             reward = float(_finite("total_reward", episode.total_reward or 0.0, (1,))[0])
             return self._checked(replace(episode, total_utility=utility, total_reward=reward))
         actions = checks.as_indices("actions", episode.actions, H, self.num_actions)

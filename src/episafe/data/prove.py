@@ -29,10 +29,10 @@ SPLIT_SEED = 0  # of the permutation before a log is split
 POINTS = 40  # of the curve of bounds
 
 ASSUMES = (
-    "the log states the probabilities with which its actions were drawn; its episodes are independent and alike, each "
-    "is in it once, and none was left out because of what happened in it; episodes of the candidate follow the same "
-    "law, given states and actions; min_propensity and total_range are true, and were fixed, as the candidate was, "
-    "without the episodes that prove"
+    "the log states the probabilities with which its actions were drawn; its episodes are independent and have one "
+    "law, each is in it once, and none was left out because of what happened in it; episodes of the candidate follow "
+    "the same law, given states and actions; min_propensity and total_range are true, and were fixed, as the candidate "
+    "was, without the episodes that prove"
 )
 REMEDY = (
     "record with each action the probability with which the system drew it, "

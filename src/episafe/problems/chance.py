@@ -1,22 +1,24 @@
-"""Limits on bad episodes: ℙ(total cost of an episode ≤ C) ≥ p, by a running total in the state.
+"""Limits on bad episodes, by a running total in the state: their probability, or the mean of the worst of them.
 
-The probability of an event is the expectation of its indicator, so that every certificate of an expected utility is one
-of a probability. A listed problem becomes another one: state (s, l) has number s·L + l, where l counts the total so far
-in units, and the last of the L levels stands for all totals above C. Other problems get a `Carry`: their states are
-(state, total), and totals are exact.
+The probability of an event is the expectation of its indicator, and a tail is bounded by the expectation of a total
+that is cut, so that every certificate of an expected utility is one of these. A listed problem becomes another one:
+state (s, l) has number s·L + l, where l counts the total so far in units, and the last of the L levels stands for all
+totals above the largest that matters. Other problems get a `Carry`: their states are (state, total), and totals are
+exact.
 """
 
 import math
 from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
+from pkgutil import resolve_name
 from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from episafe.core.checks import TOLERANCE, as_array, as_number, as_probability
-from episafe.core.errors import InvalidProblem
+from episafe.core.errors import Infeasible, InvalidProblem
 from episafe.core.policy import FunctionPolicy
 from episafe.core.task import Carry, Constraint, FunctionFeatures, OneHot, TableFeatures, Task
 from episafe.core.types import ENDED, START, Array, IntArray, is_outside
@@ -27,6 +29,8 @@ from episafe.problems.rules import MAX_LISTED
 from episafe.problems.sampled import PlayedCMDP, carried
 
 Number = TypeVar("Number", bound=np.generic)
+Loss = Callable[[float, float], float]  # (running total before a step, after it) -> what the utility of the step loses
+EPISODES_TO_CUT = 1000  # of the incumbent, whose quantile is the default cut of a tail
 MAX_DENOMINATOR = 1000  # costs that are multiples of 1/n for some n up to this are counted exactly
 FEWEST_UNITS = 8  # of the limit, below which rounding is too coarse
 ROUNDING = 1e-9  # of a unit: costs that are a multiple up to rounding are taken for it
@@ -84,37 +88,127 @@ def chance(
         raise InvalidProblem(f"total_cost_at_most must be 0 or more, got {at_most:g}: costs are not negative")
     if not isinstance(name, str) or not name:
         raise InvalidProblem(f"name must be a text that people read, got {name!r}")
-    origin: dict[str, str | int | float] = {"chance": f"{name}: total cost at most {at_most:g} with probability {p:g}"}
+    said = {"chance": f"{name}: total cost at most {at_most:g} with probability {p:g}"}
     if isinstance(problem, PlayedCMDP):
-        told = _played(problem, cost, at_most, Constraint(None, problem.num_steps - 1 + p, slack, name), keep)
-        return problem.with_total(told, problem.origin | origin)
-    if not isinstance(problem, LinearCMDP):
-        raise InvalidProblem(
-            "chance takes an es.LinearCMDP, an es.SampledCMDP or what es.from_gymnasium returns, got "
-            f"{type(problem).__name__}: make one of these first"
+        steps, most = problem.num_steps, at_most * (1 + ROUNDING)
+        limit = Constraint(None, steps - 1 + p, slack, name, steps - 1.0)
+        broken: Loss = lambda before, after: float(before <= most < after)  # noqa: E731
+        told = _played(problem, problem.cost_of if cost is None else cost, at_most, limit, keep, broken, 1.0)
+        return problem.with_total(told, problem.origin | said)
+    costs, _, most, over = _in_units(_costs(_listed(problem), cost), at_most)
+    utility = np.zeros((*costs.shape[:2], most + 2, *costs.shape[2:]))
+    utility[-1] = np.arange(most + 2)[:, None, None] + costs[-1][:, None] <= most
+    return _with_levels(problem, costs, utility, Constraint(None, p, slack, name), keep, said, over)
+
+
+def tail(
+    problem: object,
+    share: float,
+    at_least: float,
+    cut: float | None = None,
+    slack: float | None = None,
+    *,
+    name: str = "tail",
+    keep: bool = False,
+) -> Any:
+    """Return the problem with a limit on its worst episodes: the mean total of the worst share is at least so much.
+
+    Let α be the share, c the limit and t the cut. The limit is E[min(X, t)] ≥ t − α(t − c), from which the limit on
+    the mean of the worst α follows. The shortfall of the episode so far becomes part of the state, and the utility of a
+    step is 1 less what it adds to (t − X)₊: the total is H − (t − X)₊ and the threshold H − α(t − c). Steps after an
+    early end count in full.
+
+    Args:
+        problem: an `es.LinearCMDP`, an `es.SampledCMDP`, or what `es.from_gymnasium` returns, with one limit, whose
+            utility X adds up. None for a limit that `es.Rollout` takes in place of a threshold; it needs a `cut`.
+        share: α, such as 0.1 for the worst tenth of the episodes.
+        at_least: c, in the units of the task's total utility.
+        cut: t > c, fixed for the whole session before its first deployment. None: the α-quantile of the incumbent's
+            episodes, from `EPISODES_TO_CUT` that are played.
+        slack: by how much the incumbent's E[min(X, t)] exceeds t − α(t − c). None as for `chance`.
+        name: the name of the limit.
+        keep: True to add the limit to that of the problem; by default it replaces it.
+
+    Example:
+        >>> import episafe as es
+        >>> bad_weeks = es.tail(es.make("inventory"), share=0.1, at_least=9.5)
+        >>> bad_weeks.origin["tail"]
+        'tail: mean of the worst 0.1 at least 9.5, cut at 12'
+    """
+    share, at_least = as_probability("share", share), as_number("at_least", at_least)
+    if cut is None:
+        if problem is None:
+            raise InvalidProblem("a limit without a problem needs cut=…: the share-quantile of the incumbent's totals")
+        totals = resolve_name("episafe.simulation.slack:incumbent_totals")(problem, EPISODES_TO_CUT)
+        cut = float(np.quantile(totals[:, 0], share, method="inverted_cdf"))
+    cut = as_number("cut", cut)
+    if cut <= at_least:
+        raise Infeasible(
+            f"the cut {cut:g} is not above at_least {at_least:g}: the incumbent's worst episodes are below the limit; "
+            "give a lower limit, or a cut above it"
         )
-    kept = problem.task.constraints if keep else ()
-    costs, most, overstated = _in_units(_costs(problem, cost), at_most)
-    after = np.minimum(np.arange(most + 2)[:, None, None] + costs[:, :, None], most + 1)  # (H, S, L, A, W)
-    utility = np.zeros(after.shape)
-    utility[-1] = after[-1] <= most
-    origin = problem.origin | origin | ({"total_overstated_by": overstated} if overstated else {})
+    allowed = share * (cut - at_least)
+    if problem is None:
+        return Constraint(None, cut - allowed, slack, name, cut=cut)
+    H = problem.num_steps if isinstance(problem, PlayedCMDP) else len(_listed(problem).P)
+    if not 0 < cut <= H:
+        raise InvalidProblem(f"the cut {cut:g} is not in (0, {H}], where totals are: give it in units of the utility")
+    said = {"tail": f"{name}: mean of the worst {share:g} at least {at_least:g}, cut at {cut:g}"}
+    limit, spare = Constraint(None, H - allowed, slack, name, H - cut), H - cut
+    if isinstance(problem, PlayedCMDP):
+        excess: Loss = lambda before, after: max(after - spare, 0.0) - max(before - spare, 0.0)  # noqa: E731
+        ended = problem.task.outside.get(ENDED, (0.0, (0.0,)))[1][0]
+        told = _played(problem, _shortfall, spare, limit, keep, excess, ended)
+        return problem.with_total(told, problem.origin | said)
+    costs, unit, most, over = _in_units(_costs(_listed(problem), None), spare)
+    level, spent = np.arange(most + 2)[:, None, None], unit * costs[:, :, None]
+    lost = np.where(level > most, spent, np.maximum(unit * level + spent - spare, 0.0))
+    return _with_levels(problem, costs, 1 - np.minimum(lost, 1.0), limit, keep, said, over)
+
+
+def _shortfall(utilities: Array) -> float:
+    return 1 - float(utilities[0])
+
+
+def _listed(problem: object) -> LinearCMDP:
+    """Return a listed problem; raise for anything else."""
+    if isinstance(problem, LinearCMDP):
+        return problem
+    raise InvalidProblem(
+        "a limit on episodes takes an es.LinearCMDP, an es.SampledCMDP or what es.from_gymnasium returns, got "
+        f"{type(problem).__name__}: make one of these first"
+    )
+
+
+def _with_levels(
+    problem: Any, costs: IntArray, utility: Array, limit: Constraint, keep: bool, said: dict[str, str], over: float
+) -> LinearCMDP:
+    """Return the problem whose states are (s, l), with a limit on the utility (H, S, L, A, W) of the steps."""
+    kept, most = problem.task.constraints if keep else (), utility.shape[2] - 2
+    after = np.minimum(np.arange(most + 2)[:, None, None] + costs[:, :, None], most + 1)
+    limits = *kept, limit
+    origin = problem.origin | said | ({"total_overstated_by": over} if over else {})
     return LinearCMDP(
         **_product(problem, after, utility, keep),
-        threshold=[*(one.threshold for one in kept), p],
-        slack=[*(one.slack for one in kept), slack],
-        least_total=[*(one.least_total for one in kept), 0.0],
-        names=[*(one.name for one in kept), name],
+        threshold=[one.threshold for one in limits],
+        slack=[one.slack for one in limits],
+        least_total=[one.least_total for one in limits],
+        names=[one.name for one in limits],
         origin=origin | ({"S": after.shape[1] * after.shape[2]} if "S" in origin else {}),
     )
 
 
-def _played(problem: PlayedCMDP, cost: object, at_most: float, limit: Constraint, keep: bool) -> Task:
-    """Return the task of a played problem with the limit: 0 at the step that breaks it."""
-    if not (cost is None or callable(cost)):
+def _played(
+    problem: PlayedCMDP, cost: object, at_most: float, limit: Constraint, keep: bool, lost: Loss, ended: float
+) -> Task:
+    """Return the task of a played problem with the limit: the utility of a step is 1 − lost(total before, after).
+
+    `cost` is a function (h, state, action, w) of the user, or `cost_of` or `_shortfall`, of utilities.
+    """
+    if not callable(cost):
         raise InvalidProblem(f"cost of a played problem must be a function (h, state, action, w), got {cost!r}")
-    inner, most = problem.task, at_most * (1 + ROUNDING)
-    if cost is None and inner.num_constraints > 1:
+    inner, most, of_utility = problem.task, at_most * (1 + ROUNDING), cost in (problem.cost_of, _shortfall)
+    if of_utility and inner.num_constraints > 1:
         raise InvalidProblem(AMBIGUOUS.format(inner.num_constraints))
     first, view, num_kept = int(inner.random_start), inner.view, inner.num_constraints if keep else 0
 
@@ -122,11 +216,11 @@ def _played(problem: PlayedCMDP, cost: object, at_most: float, limit: Constraint
         (before, total), told = state, utilities
         told = inner.utility_at(h, before)[:, action] if told is None else told
         shown = before if view is None else view(before)
-        spent = cost(h - first, shown, action, w) if callable(cost) else problem.cost_of(told)
+        spent = cost(told) if of_utility else cost(h - first, shown, action, w)
         if not as_number(f"cost at step {h}", spent) >= 0:
             raise InvalidProblem(f"the cost at step {h} is {spent:g}: give costs of 0 or more")
         after = total + spent
-        return after, np.append(told[:num_kept], float(not total <= most < after))
+        return after, np.append(told[:num_kept], 1.0 - lost(total, after))
 
     units = int(at_most) if at_most == int(at_most) and 1 <= at_most <= MOST_WHOLE else LEVELS
 
@@ -134,8 +228,8 @@ def _played(problem: PlayedCMDP, cost: object, at_most: float, limit: Constraint
         share = total / at_most if at_most else float(total > 0) * 2
         return units + 1 if total > most else math.ceil(share * units - ROUNDING * units)
 
-    limit = replace(limit, least_total=problem.num_steps - 1.0)
-    return with_total(inner, step, (level, units + 2), (*inner.constraints[:num_kept], limit), {START: 0.0, ENDED: 1.0})
+    outside = {START: 0.0, ENDED: ended}
+    return with_total(inner, step, (level, units + 2), (*inner.constraints[:num_kept], limit), outside)
 
 
 def with_total(
@@ -223,8 +317,8 @@ def _steps(array: NDArray[Number], horizon: int) -> NDArray[Number]:
     return np.broadcast_to(array, (horizon, *array.shape[1:]))
 
 
-def _in_units(costs: Array, at_most: float) -> tuple[IntArray, int, float]:
-    """Return costs as whole units, the most units that keep the limit, and by how much a total may be overstated.
+def _in_units(costs: Array, at_most: float) -> tuple[IntArray, float, int, float]:
+    """Return costs as whole units, the unit, the most units that keep the limit, and how far a total may be overstated.
 
     Exact if costs have a common unit 1/n and the states stay few; else rounded up, to as small a unit as fits.
     """
@@ -243,7 +337,7 @@ def _in_units(costs: Array, at_most: float) -> tuple[IntArray, int, float]:
             f"{at_most:g} allowed: {REMEDY}"
         )
     most = int(at_most / unit + ROUNDING)
-    return np.minimum(whole, most + 1).astype(np.int64), most, over
+    return whole.astype(np.int64), unit, most, over
 
 
 def _common_unit(costs: Array, at_most: float) -> float | None:

@@ -32,7 +32,7 @@ class Body(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_field
 
 
 class Limit(Body, frozen=True):
-    """A limit as recorded: its name, threshold, slack, the total that every episode reaches, and the unit."""
+    """A limit as recorded, see `Constraint`, and its unit."""
 
     name: str
     threshold: float
@@ -40,6 +40,7 @@ class Limit(Body, frozen=True):
     least_total: float = 0.0
     floor: float | None = None
     unit: str = ""
+    cut: float | None = None
 
 
 class Begin(Body, frozen=True):

@@ -446,7 +446,7 @@ def stated_utilities(task: Task) -> Array:
 def limits_of(task: Task) -> tuple[Limit, ...]:
     """Return the limits of a task as recorded."""
     return tuple(
-        Limit(one.name, one.threshold, one.slack, one.least_total, one.floor, task.units.get(one.name, ""))
+        Limit(one.name, one.threshold, one.slack, one.least_total, one.floor, task.units.get(one.name, ""), one.cut)
         for one in task.constraints
     )
 
@@ -454,7 +454,7 @@ def limits_of(task: Task) -> tuple[Limit, ...]:
 def task_of_limits(body: Begin) -> Task:
     """Return a task that has the recorded limits and nothing else."""
     constraints = tuple(
-        Constraint(None, one.threshold, one.slack, one.name, one.least_total, one.floor) for one in body.limits
+        Constraint(None, one.threshold, one.slack, one.name, one.least_total, one.floor, one.cut) for one in body.limits
     )
     return Task(body.horizon, None, constraints, UnknownPolicy(INCUMBENT))
 

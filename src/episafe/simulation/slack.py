@@ -71,6 +71,16 @@ def measure_slack(problem: Problem, delta: float = 0.05, most_episodes: int = 10
     )
 
 
+def incumbent_totals(problem: Problem, number: int, seed: int = 0) -> Array:
+    """Return the total utilities (n, m) of so many episodes of the incumbent, other ones than `measure_slack` plays."""
+    own = int(np.random.SeedSequence(seed, spawn_key=(OWN_STREAM, 1)).generate_state(1)[0])
+    world, task = world_of(problem, make_streams(own)), problem.task
+    try:
+        return np.array([task.read(world.play(k, task.incumbent, None)).total_utility for k in range(number)])
+    finally:
+        world.end()
+
+
 def _by_name(task: Task, values: Array) -> float | dict[str, float]:
     named = {one.name: float(value) for one, value in zip(task.constraints, values, strict=True)}
     return named if len(named) > 1 else float(values[0])
