@@ -94,7 +94,7 @@ def test_read_fills_in_known_signals_and_totals():
         (Episode([0, 1, 2, 9], [0, 0, 0]), r"states must be in \[0, 4\)"),
         (Episode([0, 1, 2, 3], [0, 0, 2]), r"actions must be in \[0, 2\)"),
         (Episode([0, 1, 2, 3], [0, 0.5, 1]), "actions must be whole numbers"),
-        (Episode([0, 1, 2, 3], [0, 0, 1], utilities=[1, np.nan, 0]), "utilities must be finite"),
+        (Episode([0, 1, 2, 3], [0, 0, 1], utilities=[1, np.nan, 0]), "utilities.* is nan"),
         (Episode(), "neither states nor a total utility"),
     ],
 )

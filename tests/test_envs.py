@@ -157,10 +157,6 @@ def test_options_and_sizes_are_part_of_what_a_record_says():
         ("linear", {"seed": 1.5}, "seed must be a whole number"),
         ("media", {"slack": 50.0}, "no policy has slack 50"),
         ("queue", {"num_constraints": 3}, "num_constraints must be 1 or 2"),
-        ("rover", {"grid": ("S.", "?G")}, r"grid\[1\]\[0\] is '\?'"),
-        ("rover", {"grid": ("SS", ".G")}, "grid has 2 cells 'S'"),
-        ("cliff", {"num_rows": 2}, "at least 3"),
-        ("jobs", {"done": (0.5, 0.6, 0.1)}, "three probabilities that sum to 1"),
     ],
 )
 def test_bad_names_and_options_are_refused_with_those_that_exist(name, option, message):

@@ -2,6 +2,7 @@
 
 import re
 
+import gymnasium
 import numpy as np
 import pytest
 
@@ -271,3 +272,32 @@ def test_one_hot_features_given_in_full_are_recognised_in_any_order(order):
     for features in (shared, 0.5 * phi, phi - 1e-12 * phi):
         given = es.LinearCMDP(cmdp.P, task.reward, task.utilities[0], features, 0, task.thresholds[0])
         assert not given.task.one_hot
+
+
+def test_names_and_units_of_every_kind_of_problem_reach_the_task():
+    told = {"action_names": ("stay", "go"), "units": {"reward": "EUR"}}
+    listed = es.LinearCMDP(np.ones((1, 1, 2, 1)), [[[1, 0]]], [[[0, 1]]], threshold=0.25, state_names=["home"], **told)
+    functions = (lambda h, s: [1.0, 0.0]), (lambda h, s: [0.0, 1.0]), (lambda h, s, a, rng: s)
+    sampled = es.SampledCMDP(
+        es.features.OneHot(size=1),
+        *functions,
+        1,
+        2,
+        0,
+        0.25,
+        lambda h, s: [0.0, 1.0],
+        0.5,
+        state_names=["home"],
+        **told,
+    )
+    bandit = es.bandits.LinearBandit([0.9, 0.2], [0.0, 0.8], np.eye(2), 0.4, [0.0, 1.0], **told)
+    env = gymnasium.make("FrozenLake-v1", max_episode_steps=4)
+    told["action_names"] = ("left", "down", "right", "up")
+    lake = es.from_gymnasium(
+        env, horizon=4, incumbent=lambda h, s: [1, 0, 0, 0], cost=lambda *given: 0.0, cost_limit=1.0, slack=0.5,
+        state_names=["home"], **told,
+    )  # fmt: skip
+    for problem in (listed, sampled, bandit, lake):
+        task = problem.task
+        assert task.units == {"reward": "EUR"} and len(task.action_names) == (4 if problem is lake else 2)
+        assert task.state_names == (() if problem is bandit else ("home",))

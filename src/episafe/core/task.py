@@ -494,13 +494,8 @@ def _plain(observation: Any) -> State:
 def _finite(name: str, value: object, shape: tuple[int, ...]) -> Array:
     """Return an observed signal as an array; one limit needs no second axis."""
     try:
-        array = np.asarray(value, dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        raise InvalidEpisode(f"{name} must be numbers, got {value!r}") from error
-    if shape[-1] == 1 and array.ndim == len(shape) - 1:
-        array = array[..., None]
-    if array.shape != shape:
-        raise InvalidEpisode(f"{name} must have shape {shape}, got {array.shape}")
-    if not np.isfinite(array).all():
-        raise InvalidEpisode(f"{name} must be finite, got {value!r}")
-    return array
+        array = np.asarray(value)
+        one = shape[-1] == 1 and array.ndim == len(shape) - 1
+        return as_array(name, array[..., None] if one else array, shape)
+    except ValueError as error:
+        raise InvalidEpisode(str(error)) from error

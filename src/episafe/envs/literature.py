@@ -10,9 +10,8 @@ from itertools import product
 
 import numpy as np
 
-from episafe.core.checks import TOLERANCE
 from episafe.core.types import Array
-from episafe.envs.common import check_interval, check_range, cost_limited, stationary
+from episafe.envs.common import check_range, cost_limited, stationary
 from episafe.envs.paper import FAST, MAX_DRAWS, buffer_kernel, draw_feasible
 from episafe.problems.linear import LinearCMDP, Tables
 
@@ -27,24 +26,16 @@ def media(
     *,
     num_states: int = 10,
     horizon: int = 10,
-    fast_rate: float = 0.9,
-    slow_rate: float = 0.1,
-    departure_rate: float = 0.8,
     limit: float | None = None,
     slack: float | None = None,
 ) -> LinearCMDP:
     """A media buffer that starts empty; a = 0 is fast service. Reward 1 − [empty], utility 1 − [fast].
 
     From Bura, HasanzadeZonuzy, Kalathil, Shakkottai, Chamberland, "DOPE" (NeurIPS 2022), by their released code. They
-    count costs: the optimum 6.7467 of 10 steps is a reward of 3.2533, and at most 5 fast steps are b = 5.
-
-    Args:
-        fast_rate, slow_rate, departure_rate: arrivals under each service, and departures, per step.
-        slack: None for 0.4 H, as published.
+    count costs: the optimum 6.7467 of 10 steps is a reward of 3.2533, and at most 5 fast steps are b = 5. Arrivals are
+    0.9 or 0.1 per step, departures 0.8. A slack of None is 0.4 H, as published.
     """
-    for name, rate in (("fast_rate", fast_rate), ("slow_rate", slow_rate), ("departure_rate", departure_rate)):
-        check_range(name, rate, 0, 1)
-    kernel = np.stack([buffer_kernel(rate, departure_rate, num_states - 1) for rate in (fast_rate, slow_rate)], axis=1)
+    kernel = np.stack([buffer_kernel(rate, 0.8, num_states - 1) for rate in (0.9, 0.1)], axis=1)
     reward, utility = np.ones((2, num_states, 2))
     reward[0], utility[:, FAST] = 0.0, 0.0
     return cost_limited((kernel, reward, utility), horizon, limit, slack)
@@ -97,38 +88,24 @@ def riverswim(
 
 
 def jobs(
-    rng: np.random.Generator,
-    *,
-    num_jobs: int = 9,
-    horizon: int = 10,
-    done: tuple[float, float, float] = (0.1, 0.1, 0.8),
-    threshold: float = 3.5,
-    slack: float = 0.5,
+    rng: np.random.Generator, *, num_jobs: int = 9, horizon: int = 10, threshold: float = 3.5, slack: float = 0.5
 ) -> LinearCMDP:
-    """A full stack of jobs; a = 1 sends two of them to a machine, which does both, one or none.
+    """A full stack of jobs, S − 1; a = 1 sends two of them to a machine, which does 2, 1, 0 with ℙ = 0.8, 0.1, 0.1.
 
     From Ghosh, Zhou, Shroff, "Towards Achieving Sub-linear Regret and Hard Constraint Violation in Model-free RL"
     (AISTATS 2024), appendix K.1. Reward 1 − 0.9 a at steps 3 to 6, else 1 − 0.2 a; utility is half of the jobs done.
     The optimum is 9.1765, the largest utility 4.4998. They have no incumbent: the slack is ours.
-
-    Args:
-        num_jobs: jobs at the start, S − 1.
-        done: probabilities that the machine does 0, 1, 2 jobs.
-        threshold: b, half of the jobs to be done, on average.
     """
     check_range("threshold", threshold, 0, horizon)
-    if len(done) != 3 or min(done) < 0 or abs(sum(done) - 1) > TOLERANCE:
-        raise ValueError(f"done must be three probabilities that sum to 1, of 0, 1 and 2 jobs, got {done!r}")
     kernel, states = np.zeros((num_jobs + 1, 2, num_jobs + 1)), np.arange(num_jobs + 1)
     kernel[states, WAIT, states] = 1.0
-    for count, probability in enumerate(done):
+    for count, probability in enumerate((0.1, 0.1, 0.8)):
         kernel[:, SEND] += probability * np.eye(num_jobs + 1)[np.maximum(states - count, 0)]
     reward = np.ones((horizon, num_jobs + 1, 2))
     reward[:, :, SEND] = 1 - 0.2
     reward[DEAR, :, SEND] = 1 - 0.9
-    utility = (states[:, None] - kernel @ states) / 2
-    told: Tables = {"threshold": threshold, "slack": slack, "initial_state": num_jobs}
-    return stationary(kernel, reward, utility, horizon=horizon, **told)
+    utility, start = (states[:, None] - kernel @ states) / 2, num_jobs
+    return stationary(kernel, reward, utility, horizon=horizon, threshold=threshold, slack=slack, initial_state=start)
 
 
 def queue(
@@ -137,8 +114,6 @@ def queue(
     buffer_length: int = 5,
     num_levels: int = 3,
     horizon: int = 50,
-    service: tuple[float, float] = (0.1, 0.5),
-    admission: tuple[float, float] = (0.1, 0.9),
     throughput: float = 0.4,
     slack: float | None = None,
     num_constraints: int = 1,
@@ -149,23 +124,20 @@ def queue(
     After Altman, "Constrained Markov Decision Processes" (1999), chapter 5, in the form of Provodin, Kaptein,
     Pechenizkiy's released code (2024), where the average over a long run counts. Reward 1 − s/L, utility the admission
     rate, 0 in a full buffer. The second constraint, as in that code, is on the service: utility 1 − its rate. Sizes,
-    rates and thresholds are ours.
+    thresholds and rates (0.1 to 0.5 for service, 0.1 to 0.9 for admission) are ours.
 
     Args:
         buffer_length, num_levels: L = S − 1; levels of each rate, √A.
-        service, admission: lowest and highest rates; the levels lie evenly between them.
         throughput: b/H, the admissions per step, on average.
         slack: None for H/10, or H/20 each.
         num_constraints: 1 for the throughput alone, 2 for the service too.
         effort: the service per step, on average, that the second constraint allows.
     """
-    check_interval("service", service)
-    check_interval("admission", admission)
     check_range("throughput", throughput, 0, 1)
     check_range("effort", effort, 0, 1)
     if num_constraints not in (1, 2) or isinstance(num_constraints, bool):
         raise ValueError(f"num_constraints must be 1 or 2, got {num_constraints!r}: the throughput, and the service")
-    rates = np.array(list(product(np.linspace(*service, num_levels), np.linspace(*admission, num_levels))))
+    rates = np.array(list(product(np.linspace(0.1, 0.5, num_levels), np.linspace(0.1, 0.9, num_levels))))
     kernel, admitted = _moves(rates, buffer_length)
     short = 1 - np.arange(buffer_length + 1) / buffer_length
     reward, limit = np.repeat(short[:, None], len(rates), axis=1), throughput * horizon
@@ -174,12 +146,11 @@ def queue(
         return stationary(kernel, reward, admitted, threshold=limit, slack=slack, horizon=horizon)
     utilities = [admitted, np.broadcast_to(1 - rates[:, 0], admitted.shape)]
     told: Tables = {"threshold": [limit, (1 - effort) * horizon], "slack": [slack] * 2}
-    told["names"] = "throughput", "service"
-    return stationary(kernel, reward, utilities, horizon=horizon, **told)
+    return stationary(kernel, reward, utilities, horizon=horizon, names=("throughput", "service"), **told)
 
 
 def _moves(rates: Array, buffer_length: int) -> tuple[Array, Array]:
-    """P (S, A, S) and the admission rate (S, A): up with b(1 − a), down with a(1 − b); b = 0 in a full buffer."""
+    """Return P (S, A, S) and admission rates (S, A): up with b(1 − a), down with a(1 − b); b = 0 in a full buffer."""
     S, A = buffer_length + 1, len(rates)
     kernel, admitted = np.zeros((S, A, S)), np.tile(rates[:, 1], (S, 1))
     admitted[-1] = 0.0
@@ -265,7 +236,7 @@ def stepmix(
 
 
 def boltzmann(P: Array, reward: Array, sharpness: float) -> tuple[Array, Array]:
-    """π_h(a|s) ∝ exp(η Q*_h(s,a)), shape (H, S, A), and its value at step 0, shape (S,)."""
+    """Return π_h(a|s) ∝ exp(η Q*_h(s,a)), shape (H, S, A), and its value at step 0, shape (S,)."""
     policy, best, value = np.empty_like(reward), np.zeros(P.shape[1]), np.zeros(P.shape[1])
     for h in reversed(range(len(P))):
         Q = reward[h] + P[h] @ best

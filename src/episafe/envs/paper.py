@@ -107,7 +107,6 @@ def streaming(
     horizon: int = 4,
     fast_rate: tuple[float, float] = (0.5, 0.9),
     departure_rate: tuple[float, float] = (0.1, 0.4),
-    full_share: float = 0.3,
     threshold_scale: float = 0.6,
 ) -> LinearCMDP:
     """A media buffer 0..L that starts empty; a = 0 is fast service, a = 1 slow service, which is the utility.
@@ -117,14 +116,12 @@ def streaming(
         buffer_length, horizon: L, H.
         fast_rate: range of μ₁; the slow rate is μ₂ = 1 − μ₁.
         departure_rate: range of the play-out probability.
-        full_share: the share of the buffer from which on there is reward.
         threshold_scale: b over the largest utility.
     """
     check_interval("fast_rate", fast_rate)
     check_interval("departure_rate", departure_rate)
-    check_range("full_share", full_share, 0, 1)
     num_states = buffer_length + 1
-    enough = full_share * buffer_length if variant == "text" else int(full_share * buffer_length)
+    enough = 0.3 * buffer_length if variant == "text" else int(0.3 * buffer_length)
 
     def draw() -> Tables:
         rate, departure = rng.uniform(*fast_rate), rng.uniform(*departure_rate)

@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from copy import deepcopy
 from itertools import accumulate
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple
 
+import gymnasium
 import numpy as np
 from numpy.typing import ArrayLike
 
@@ -16,7 +17,7 @@ from episafe.core.errors import Infeasible, InvalidProblem
 from episafe.core.policy import Policy
 from episafe.core.task import Constraint, OneHot, Task
 from episafe.core.types import ENDED, START, Array, Episode, Move, PerLimit, State, StateFunction, Support, View
-from episafe.gym.encode import Space, numbered_actions, observations_of
+from episafe.gym.encode import numbered_actions, observations_of
 from episafe.problems.features import as_features, chosen_features
 from episafe.problems.sampled import (
     Origin,
@@ -86,22 +87,8 @@ class Limit(NamedTuple):
         return Constraint(utility, b, slack, self.name, least)
 
 
-@runtime_checkable
-class Environment(Protocol):
-    """What is used of an environment: Gymnasium's, or one whose `step` returns six values."""
-
-    observation_space: Space
-    action_space: Space
-
-    def reset(self, *, seed: int | None = None) -> tuple[Any, dict[str, Any]]:
-        """Begin an episode: return the observation and info."""
-
-    def step(self, action: Any) -> tuple[Any, ...]:
-        """Make a step: return observation, reward, terminated, truncated and info; or six with the cost third."""
-
-
 class GymCMDP(PlayedCMDP):
-    """A Gymnasium environment with finite actions as a problem, which plays its episodes one after the other.
+    """A Gymnasium environment with finite actions as a problem, which plays its episodes one after another.
 
     Give `threshold` if the environment reports `info["utility"]`, and `cost_limit` if it reports `info["cost"]` or
     returns six values with the cost third. For several limits give mappings by name: `threshold={"service": 12.6}`,
@@ -151,7 +138,7 @@ class GymCMDP(PlayedCMDP):
 
     def __init__(
         self,
-        env: Environment,
+        env: gymnasium.Env[Any, Any],
         *,
         horizon: int,
         incumbent: Any,
@@ -176,22 +163,20 @@ class GymCMDP(PlayedCMDP):
         action_names: Sequence[str] = (),
         units: Mapping[str, str] | None = None,
     ) -> None:
-        if isinstance(env, type) or not isinstance(env, Environment):
-            raise InvalidProblem(f"env must be a Gymnasium environment, got {env!r}: make one with gymnasium.make")
+        if not isinstance(env, gymnasium.Env):
+            raise InvalidProblem(f"env must be a Gymnasium environment, got {env!r}: make one, or derive its class")
         H, limit = as_count("horizon", horizon), _time_limit(env)
         if limit is not None and limit != H:
             raise InvalidProblem(
                 f"the environment's own time limit is {limit} steps and the horizon {H}: make the environment with "
                 f"gymnasium.make(…, max_episode_steps={H}), or give horizon={limit}"
             )
-        limits = _read_limits(
-            {"utility": (threshold, utility_range, least_total), "cost": (cost_limit, cost_range, episode_cost_max)},
-            slack,
-        )
-        self._named, names = bool(limits[0].name), [one.name for one in limits]
+        on_utility, on_cost = (threshold, utility_range, least_total), (cost_limit, cost_range, episode_cost_max)
+        limits = _read_limits({"utility": on_utility, "cost": on_cost}, slack)
+        self._named = bool(limits[0].name)
         if cost is not None and [one.signal for one in limits] != ["cost"]:
             raise InvalidProblem("cost=… needs exactly one limit, cost_limit=…: give that")
-        utilities = _by_name("utility", utility, names)
+        utilities = _by_name("utility", utility, [one.name for one in limits])
         if utility is not None and (isinstance(utility, Mapping) != self._named or None in utilities.values()):
             raise InvalidProblem(f"utility must be {'{name: function}, all names' if self._named else 'one function'}")
         self.env, self._H, self._cost, self._reward_range = env, H, cost, _range("reward", reward_range)
@@ -240,7 +225,7 @@ class GymCMDP(PlayedCMDP):
 
     def _facts(self) -> Origin:
         """Return environment, ranges and limits as plain values."""
-        spec, (low, high) = getattr(self.env, "spec", None), self._reward_range
+        spec, (low, high) = self.env.spec, self._reward_range
         facts: Origin = {"env": spec.id if spec else type(self.env).__name__, "reward_low": low, "reward_high": high}
         for one in self.limits:
             end = f"_{one.name}" if one.name else ""
@@ -271,9 +256,7 @@ class GymCMDP(PlayedCMDP):
         """Begin an episode: return its first state, START if the start is random."""
         state, self._seed, self._h, self._total = self._reset_env(self._seed), None, -int(self.random_start), 0.0
         if not self.random_start and not _same(state, self._first):
-            raise InvalidProblem(
-                f"an episode starts at {state!r}, the first at {self._first!r}: give random_start=True"
-            )
+            raise InvalidProblem(f"an episode starts at {state!r}, one at {self._first!r}: give random_start=True")
         self._state = state
         return self.task.initial_state if self.random_start or self.task.carry is not None else state
 
@@ -370,17 +353,15 @@ class GymCMDP(PlayedCMDP):
         return made
 
     def _reset_env(self, seed: int | None) -> State:
-        returned = self.env.reset(seed=seed)
+        returned: object = self.env.reset(seed=seed)
         if not isinstance(returned, tuple) or len(returned) != 2:
-            raise InvalidProblem(
-                "reset must return (observation, info), as in Gymnasium since 0.26: wrap the environment"
-            )
+            raise InvalidProblem("reset must return (observation, info), as in Gymnasium 1.0: wrap the environment")
         self._observation = returned[0]
         return self._observations.encode(returned[0])
 
     def _step_env(self, action: int) -> tuple[object, object, object, bool, bool, Info]:
         """Return observation, reward, cost (None if there are five values), terminated, truncated and info."""
-        returned = self.env.step(self._action(action))
+        returned: tuple[Any, ...] = self.env.step(self._action(action))
         if not isinstance(returned, tuple) or len(returned) not in (5, 6):
             raise InvalidProblem(
                 "step must return (observation, reward, terminated, truncated, info), or six values with the cost "
@@ -494,10 +475,10 @@ def _by_name(argument: str, given: object, names: Iterable[str]) -> dict[str, An
     return dict.fromkeys(names) | dict(given)
 
 
-def _time_limit(env: object) -> int | None:
+def _time_limit(env: gymnasium.Env[Any, Any]) -> int | None:
     """Return the environment's own time limit: that of `gymnasium.make`, else of a TimeLimit wrapper."""
-    limit = getattr(getattr(env, "spec", None), "max_episode_steps", None)
-    while limit is None and env is not None:
-        limit = getattr(env, "_max_episode_steps", None) if type(env).__name__ == "TimeLimit" else None
-        env = getattr(env, "env", None)
+    limit = env.spec.max_episode_steps if env.spec else None
+    while limit is None and isinstance(env, gymnasium.Wrapper):
+        limit = env._max_episode_steps if isinstance(env, gymnasium.wrappers.TimeLimit) else None
+        env = env.env
     return limit

@@ -72,13 +72,7 @@ class Ellipsoid:
         self, theta: Array, gram_inv: Array, scales: tuple[float, float], threshold: float
     ) -> tuple[Array, float]:
         """Return max E[θ_rᵀa + c_f‖a‖] s.t. E[θ_uᵀa − c_g‖a‖] ≥ b with ‖a‖ = ‖a‖_{Λ⁻¹}: two actions (2, d), and the
-        share of the second; NaN if no action has such a utility.
-
-        Args:
-            theta: θ_r and θ_u, (2, d).
-            gram_inv: Λ⁻¹.
-            scales: c_f and c_g.
-            threshold: b.
+        share of the second; NaN if no action has such a utility. θ_r and θ_u are (2, d), scales c_f and c_g.
         """
         w, V = np.linalg.eigh(self.root.T @ gram_inv @ self.root)
         basis, w = self.root @ V, np.maximum(w, np.finfo(np.float64).tiny)

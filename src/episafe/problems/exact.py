@@ -50,16 +50,7 @@ def optimum(
 ) -> Optimum:
     """Return max V^r(s₁) s.t. V^{u_i}(s₁) ≥ b_i for all i, and a policy table (H, S, A) that attains it.
 
-    Args:
-        P: (H, S, A, S).
-        reward: (H, S, A).
-        utilities: (m, H, S, A).
-        thresholds: b (m,).
-        initial_state: s₁.
-        names: the names of the limits, for errors.
-
-    Raises:
-        Infeasible: no policy keeps all limits; the error says which ones conflict.
+    Utilities are (m, H, S, A), thresholds (m,). Raise Infeasible if no policy keeps all limits, and say which conflict.
     """
     names = names or [f"limit {c + 1}" for c in range(len(utilities))]
     for name, utility, threshold in zip(names, utilities, thresholds, strict=True):
