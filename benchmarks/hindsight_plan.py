@@ -34,7 +34,6 @@ class CallCentre(Rules):
     least_agents: int = 1
     horizon: int = 12
     num_actions: int = 36
-    shape: RuleState = (11, 11)
     start: RuleState = (0, 0)
 
     def chances(self, h: int, state: RuleState) -> list[Chance]:

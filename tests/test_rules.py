@@ -9,7 +9,6 @@ import episafe as es
 from episafe.envs.battery import Battery
 from episafe.envs.cloud import Cloud
 from episafe.envs.inventory import Inventory, poisson
-from episafe.problems import rules as rules_module
 from episafe.problems.moves import ChanceLaw
 from episafe.problems.rules import Rules, listed, listed_task
 
@@ -20,7 +19,6 @@ class Lamp(Rules):
 
     horizon: int = 2
     num_actions: int = 2
-    shape: tuple[int, ...] = (2,)
     start: tuple[int, ...] = (0,)
 
     def chances(self, h, state):
@@ -123,18 +121,12 @@ def test_invalid_laws_are_refused_with_their_place(p):
         listed(Odd(), threshold=0.0)
 
 
-def test_moves_outside_of_the_shape_and_too_many_states_are_refused():
-    class Outside(Lamp):
-        shape = (1,)
-
-    with pytest.raises(es.InvalidProblem, match=r"at step 0, state \(0,\): move leads to \(1,\), outside of shape"):
-        listed(Outside(shape=(1,)), threshold=1.0)
+def test_too_many_states_are_refused():
     with pytest.raises(es.InvalidProblem, match="too many for arrays"):
         listed(Battery(capacity=100, reserve=40, prices=20, suns=10), threshold=20)
 
 
 def test_a_progress_bar_shows_on_a_terminal_only(monkeypatch, capsys):
-    monkeypatch.setattr(rules_module, "BAR_AFTER", 1)
     listed(Lamp(), threshold=1.5)
     assert capsys.readouterr().err == ""
     monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)

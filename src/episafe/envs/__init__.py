@@ -39,14 +39,10 @@ def make(name: str, seed: int = 0, variant: Literal["released", "text"] = "relea
         >>> es.make("linear", seed=1, num_states=50).task.num_states
         50
     """
-    if name not in ENVIRONMENTS:
-        raise ValueError(
-            f"no environment {name!r}; there are {', '.join(ENVIRONMENTS)}: pass a problem of your own as it is"
-        )
+    described = described_options("environment", ENVIRONMENTS, name, options)
     if variant not in ("released", "text"):
         raise ValueError(f'variant must be "released" or "text", got {variant!r}')
-    seed, described = as_count("seed", seed, 0), described_options(name, options, options_of(name))
-    given = options | {"variant": variant} if name in PAPER else options
+    seed, given = as_count("seed", seed, 0), options | {"variant": variant} if name in PAPER else options
     made = ENVIRONMENTS[name](np.random.default_rng(seed), **given)
     H, S, A, _ = made.P.shape
     made.origin = {"env": name, "seed": seed, "variant": variant, **described, **made.origin, "H": H, "S": S, "A": A}

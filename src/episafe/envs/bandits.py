@@ -8,7 +8,7 @@ import numpy as np
 from episafe.core.checks import as_count
 from episafe.core.errors import InvalidProblem
 from episafe.core.types import Array
-from episafe.envs.common import defaults_of, described_options
+from episafe.envs.common import described_options
 from episafe.problems.bandit import Ellipsoid, LinearBandit
 
 NUM_CONTEXTS = 1_000  # rounds after which the contexts repeat
@@ -22,9 +22,7 @@ def make(name: str, seed: int = 0, **options: object) -> LinearBandit:
         >>> make("ball", seed=1, dim=3).task.dim
         3
     """
-    if name not in ENVIRONMENTS:
-        raise ValueError(f"no bandit {name!r}; there are {', '.join(ENVIRONMENTS)}")
-    described = described_options(name, options, defaults_of(ENVIRONMENTS[name]))
+    described = described_options("bandit", ENVIRONMENTS, name, options)
     entropy = [list(ENVIRONMENTS).index(name), as_count("seed", seed, 0)]
     rng = np.random.default_rng(np.random.SeedSequence(entropy))
     for redraws in range(MAX_REDRAWS):

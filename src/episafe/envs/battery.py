@@ -31,10 +31,9 @@ class Battery(Rules):
     horizon: int = 24
 
     def __post_init__(self) -> None:
-        shape, start = (self.capacity + 1, self.prices, self.suns), (self.capacity, 0, 0)
         names, counted = tuple(f"buy {move}" for move in self.moves), f"(of {self.horizon})"
         units = {"reward": "scaled earnings", "utility": f"hours with the reserve in store {counted}"}
-        self.describe(shape, start, names, units)
+        self.describe((self.capacity, 0, 0), names, units)
 
     def chances(self, h: int, state: RuleState) -> list[Chance]:
         """The next price, the next sun, and whether the house takes something."""

@@ -32,9 +32,8 @@ class Cloud(Rules):
     time_homogeneous: bool = True
 
     def __post_init__(self) -> None:
-        shape, start = (self.longest + 1, self.loads), (0, self.loads // 2)
         units = {"reward": "scaled requests let in", "utility": f"minutes within the objective (of {self.horizon})"}
-        self.describe(shape, start, tuple(f"let in {cap}" for cap in self.caps), units)
+        self.describe((0, self.loads // 2), tuple(f"let in {cap}" for cap in self.caps), units)
 
     def chances(self, h: int, state: RuleState) -> list[Chance]:
         """Requests that come, requests that are done, and the next load."""

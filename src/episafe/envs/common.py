@@ -22,18 +22,23 @@ def defaults_of(constructor: Callable[..., object]) -> dict[str, object]:
     return {p.name: p.default for p in parameters if p.name not in ("rng", "variant")}
 
 
-def described_options(name: str, options: Mapping[str, object], defaults: Mapping[str, object]) -> dict[str, str]:
+def described_options(
+    kind: str, environments: Mapping[str, Callable[..., object]], name: str, options: Mapping[str, object]
+) -> dict[str, str]:
     """Return {"options": …} with what differs from the defaults, for an origin; {} if nothing does.
 
-    Raise if the environment `name` does not have an option, or if a size is not a whole number ≥ 1.
+    Raise if there is no environment `name`, if it does not have an option, or if a size is not a whole number ≥ 1.
     """
+    if name not in environments:
+        raise ValueError(f"no {kind} {name!r}; there are {', '.join(environments)}: pass your own problem as it is")
+    defaults = defaults_of(environments[name])
     for option, value in options.items():
         if option not in defaults:
             raise ValueError(f"{name} has no option {option!r}; it has {', '.join(defaults)}")
         if option.startswith("num_") or option in SIZES:
             as_count(option, value)
-    given = {name: _plain(options.get(name, default)) for name, default in defaults.items()}
-    text = ", ".join(f"{name}={value!r}" for name, value in given.items() if value != _plain(defaults[name]))
+    given = {option: _plain(options.get(option, default)) for option, default in defaults.items()}
+    text = ", ".join(f"{option}={value!r}" for option, value in given.items() if value != _plain(defaults[option]))
     return {"options": text} if text else {}
 
 

@@ -38,7 +38,7 @@ class Inventory(Rules):
         start = (most - self.lead_time * usual, *(usual,) * self.lead_time)
         names = tuple(f"order up to {level}" for level in self.levels)
         units = {"reward": "scaled profit", "utility": f"days of demand served (of {self.horizon})"}
-        self.describe((most + 1,) * (1 + self.lead_time), start, names, units)
+        self.describe(start, names, units)
 
     def chances(self, h: int, state: RuleState) -> list[Chance]:
         """Demand of the day."""

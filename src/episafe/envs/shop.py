@@ -41,7 +41,7 @@ class Shop(Rules):
             "waste": f"days without waste {of}",
         }
         actions = tuple(name.format(level) for level in self.levels for name in names)
-        self.describe((self.levels[-1] + 1,), (0,), actions, units)
+        self.describe((0,), actions, units)
 
     def chances(self, h: int, state: RuleState) -> list[Chance]:
         """Customers and bargain hunters of the day."""

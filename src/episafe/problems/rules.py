@@ -25,7 +25,6 @@ Draw = tuple[Any, ...]  # what chance brings in a step: one value of each random
 Pairs = dict[Hashable, tuple[Draw, float]]  # values of chance by key, with their probabilities
 MAX_LISTED = 1_000  # states that `listed` makes arrays of
 MAX_BYTES = 2 << 30  # of P
-BAR_AFTER = 20_000  # triples of step, state and action, from which on a bar shows the progress of listing
 
 
 class Rules(ABC):
@@ -34,7 +33,6 @@ class Rules(ABC):
     Attributes:
         horizon: H.
         num_actions: A.
-        shape: how many values each number of a state takes.
         start: the first state.
         time_homogeneous: whether chance and moves are the same at every step.
         names: the names of the limits, if `move` returns several utilities.
@@ -43,19 +41,16 @@ class Rules(ABC):
 
     horizon: int
     num_actions: int
-    shape: RuleState
     start: RuleState
     time_homogeneous: bool = False
     names: tuple[str, ...] = ()
     action_names: tuple[str, ...] = ()
     units: Mapping[str, str] = {}  # replaced by subclasses, never changed
 
-    def describe(
-        self, shape: RuleState, start: RuleState, action_names: tuple[str, ...], units: Mapping[str, str]
-    ) -> None:
+    def describe(self, start: RuleState, action_names: tuple[str, ...], units: Mapping[str, str]) -> None:
         """Set what follows from the parameters of a frozen dataclass."""
-        told = {"shape": shape, "start": start, "action_names": action_names, "units": units}
-        self.__dict__.update(num_actions=len(action_names), **told)
+        told = {"start": start, "num_actions": len(action_names), "action_names": action_names, "units": units}
+        self.__dict__.update(told)
 
     @abstractmethod
     def move(self, h: int, state: RuleState, action: int, w: Draw) -> tuple[RuleState, float, float | Sequence[float]]:
@@ -165,7 +160,7 @@ def _explored(rules: Rules) -> tuple[dict[RuleState, int], ListedMove, Array]:
     index, values, waiting = {rules.start: 0}, dict[Hashable, Draw](), [rules.start]
     found: list[tuple[int, int, Pairs, NDArray[Any], Array, Array]] = []
     n, A = 1 if rules.time_homogeneous else rules.horizon, rules.num_actions
-    with _bar(rules) as advance:
+    with _bar() as advance:
         while waiting:
             state = waiting.pop()
             for h in range(n):
@@ -175,7 +170,6 @@ def _explored(rules: Rules) -> tuple[dict[RuleState, int], ListedMove, Array]:
                 comes, rewards, utilities = zip(*moves, strict=True)
                 for following in dict.fromkeys(comes):
                     if following not in index:
-                        _require_inside(rules.shape, following, f"at step {h}, state {state}")
                         index[following] = len(index)
                         waiting.append(following)
                 outcomes = np.array([index[one] for one in comes]), np.array(rewards), np.array(utilities)
@@ -240,14 +234,6 @@ def _facts(rules: Rules, index: Mapping[RuleState, int]) -> dict[str, Any]:
     return told | {"action_names": rules.action_names, "units": rules.units}
 
 
-def _require_inside(shape: RuleState, state: RuleState, place: str) -> None:
-    if len(state) != len(shape) or not all(0 <= number < size for number, size in zip(state, shape, strict=True)):
-        raise InvalidProblem(
-            f"{place}: move leads to {state}, outside of shape {shape} (numbers from 0 to less than each of these): "
-            "correct move or shape"
-        )
-
-
 def _checked(h: int, state: RuleState, values: Iterable[Any], probabilities: ArrayLike) -> list[tuple[Any, float]]:
     """Return each value of a random input with its probability."""
     given, p = list(values), np.asarray(probabilities, dtype=np.float64)
@@ -260,10 +246,9 @@ def _checked(h: int, state: RuleState, values: Iterable[Any], probabilities: Arr
 
 
 @contextmanager
-def _bar(rules: Rules) -> Iterator[Callable[[int, int], None]]:
-    """Yield a function (done, total) that moves a progress bar on a terminal; silent for small problems."""
-    num_moves = math.prod(rules.shape) * rules.num_actions * (1 if rules.time_homogeneous else rules.horizon)
-    if num_moves < BAR_AFTER or not sys.stderr.isatty():
+def _bar() -> Iterator[Callable[[int, int], None]]:
+    """Yield a function (done, total) that moves a progress bar on a terminal."""
+    if not sys.stderr.isatty():
         yield lambda done, total: None
         return
     from rich.console import Console
