@@ -147,8 +147,9 @@ def test_benchmark_compares_an_agent_from_outside_with_the_reference(place):
     assert said == "page: bench/benchmark.html"
     page = (place / "bench" / "benchmark.html").read_text()
     assert page.count('class="own"><td>mine:Mine') == 2 and "opse-tuned" in page
-    rows = (place / "bench" / "results.csv").read_text().splitlines()
-    assert rows[1].startswith("linear,mine:Mine,100,1,0,0,1,")
+    stated = json.loads((place / "bench" / "results.json").read_text())
+    assert stated["agents"] == {"mine:Mine": {"agent": "mine:Mine", "options": {}}} and len(stated["results"]) == 2
+    assert stated["results"][0]["regret"] == pytest.approx(1.0)
 
 
 def test_a_session_is_reported_audited_and_explained(place):

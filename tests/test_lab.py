@@ -211,12 +211,13 @@ def test_the_papers_comparison_has_text_and_released_rules_with_published_consta
     assert agent.constants == es.Constants.paper("linear") and agent.settings()["variant"] == "released"
 
 
-@pytest.mark.parametrize("name", ["tabular", "ring", "battery", "tabular-two"])
+@pytest.mark.parametrize("name", ["tabular", "ring", "battery", "tabular-two", "linear-active-d20", "misspecified-05"])
 def test_problems_of_the_benchmark_are_frozen(name, monkeypatch):
     seed = benchmark.seeds(name)[3]
     problem = benchmark.frozen_problem(seed, name)
-    _, optimum, incumbent = benchmark.frozen()[name, seed]
+    _, optimum, incumbent, active = benchmark.frozen()[name, seed]
     assert problem.optimal_value() == pytest.approx(optimum, rel=1e-9)
+    assert active or name not in ("linear-active-d20", "ring")
     assert problem.evaluate(problem.task.incumbent)[0] == pytest.approx(incumbent, rel=1e-9, abs=1e-12)
     monkeypatch.setitem(benchmark.SETS, name, benchmark.ProblemSet("streaming"))
     with pytest.raises(es.DamagedLog, match="is not the frozen problem"):
@@ -226,16 +227,26 @@ def test_problems_of_the_benchmark_are_frozen(name, monkeypatch):
 def test_rows_sum_up_runs_relative_to_the_incumbent(tmp_path):
     sweep = benchmark.benchmark([("incumbent", {}), ("optimum", {})], ["tabular", "streaming"], 2, 30)
     assert sweep.run(tmp_path, workers=1) == {}
-    rows = {(row.set, row.agent): row for row in benchmark.rows(sweep.records(tmp_path))}
+    rows = {(row.set, row.agent): row for row in benchmark.rows(benchmark.results(sweep.records(tmp_path)))}
     assert len(rows) == 4
     for (_, agent), row in rows.items():
-        assert row.regret == pytest.approx(1.0 if agent == "incumbent" else 0.0, abs=1e-9)
-        assert row.half_way == (np.inf if agent == "incumbent" else 1) and row.violating == 0
-    page = benchmark.write_results(list(rows.values()), tmp_path)
-    assert page.stat().st_size < 1_000_000
-    assert benchmark.read_rows((tmp_path / "results.csv").read_text())[0].agent == "incumbent"
+        expected = 1.0 if agent == "incumbent" else 0.0
+        assert [row.regret, row.regret_low, row.regret_high] == pytest.approx([expected] * 3, abs=1e-9)
+        assert row.half_way == (np.inf if agent == "incumbent" else 1) and row.violating == row.acting_below == 0
+        assert row.incumbent == expected
+    assert benchmark.write_results(sweep, tmp_path).stat().st_size < 1_000_000
+    stated = tmp_path / benchmark.RESULTS
+    assert benchmark.verify(stated, tmp_path / "again", workers=1) == (1, [])
+    stated.write_text(stated.read_text().replace('"regret": ', '"regret": 0.5e-1, "regret": 0.1'))
+    assert len(benchmark.verify(stated, tmp_path / "again", workers=1)[1]) == 1
     with pytest.raises(ValueError, match="no problem set tubular"):
         benchmark.benchmark([("incumbent", {})], ["tubular"], 2, 30)
+
+
+def test_the_interval_of_an_interquartile_mean_covers_it(rng):
+    values = rng.standard_t(2, size=(300, 40))
+    ends = [benchmark.interquartile_mean(one)[1:] for one in values]
+    assert np.mean([low <= 0 <= high for low, high in ends]) > 0.97
 
 
 def test_half_way_is_where_a_window_reaches_the_level():
@@ -247,10 +258,10 @@ def test_half_way_is_where_a_window_reaches_the_level():
 def test_the_reference_calls_tuned_settings_tuned_and_has_the_papers_algorithm():
     reference = benchmark.reference()
     assert {row.set for row in reference} == set(benchmark.SETS)
-    by_name = {(row.set, row.agent, row.episodes) for row in reference}
+    by_name = {(row.set, row.agent) for row in reference}
     for name in ENVIRONMENTS:
-        assert (name, "opse", 1000) in by_name and (name, "opse-tuned", 10_000) in by_name
-    assert not any(row.agent == "opse" and row.set not in ENVIRONMENTS for row in reference)
+        assert {(name, "opse"), (name, "opse-tuned"), (name, "ghosh")} <= by_name
+    assert not any(row.agent == "opse" and benchmark.SETS[row.set].env not in ENVIRONMENTS for row in reference)
     for agent in {row.agent for row in reference}:
         build.known_agent(agent.split(" ")[0])  # raises if it cannot be run
 

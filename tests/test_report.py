@@ -158,8 +158,9 @@ def test_a_comparison_without_exact_values_shows_means_of_totals():
 
 
 def row(agent, **changes):
-    facts = {"set": "tabular", "agent": agent, "episodes": 1000, "problems": 5, "violating": 0, "violating_share": 0.0}
-    return Row(**(facts | {"regret": 0.4, "regret_half_width": 0.1, "half_way": 50.0} | changes))
+    facts = {"set": "tabular", "agent": agent, "episodes": 1000, "problems": 5, "active": 4, "violating": 0}
+    facts |= {"violating_share": 0.0, "acting_below": 0.1, "incumbent": 0.2, "seconds": 0.5, "half_way": 50.0}
+    return Row(**(facts | {"regret": 0.4, "regret_low": 0.3, "regret_high": 0.5} | changes))
 
 
 def test_the_benchmark_page_puts_the_reference_beside_and_warns_of_other_lengths():
@@ -167,6 +168,7 @@ def test_the_benchmark_page_puts_the_reference_beside_and_warns_of_other_lengths
     page = benchmark_page([row("mine")], reference, "bench-1")
     assert page.index(">mine<") < page.index(">safe<") and 'class="own"' in page and "do not compare" not in page
     assert "do not compare their regret" in benchmark_page([row("mine", episodes=20)], reference, "bench-1")
+    assert "changes the optimum of 4 of 5 problems" in page
     assert "never" in benchmark_page([row("mine", half_way=float("inf"))], [], "bench-1")
 
 

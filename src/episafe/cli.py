@@ -227,9 +227,10 @@ def _finish(out: Path, page: Path | None, failures: Mapping[str, str], as_json: 
 @command("episafe benchmark --agent mine:Agent --sets tabular,linear --out bench")
 def benchmark(
     agent: Annotated[list[str] | None, typer.Option(help="An agent or module:Class; repeatable.")] = None,
-    sets: Annotated[str, typer.Option(help="Problem sets, separated by commas.")] = "tabular,streaming,linear",
+    sets: Annotated[str, typer.Option(help='Problem sets, separated by commas, or "all".')] = "tabular,linear-active",
     problems: Annotated[int, typer.Option(min=1, max=100, help="Problems per set.")] = 5,
     episodes: Annotated[int, typer.Option(min=1)] = 1_000,
+    verify: Annotated[Path | None, typer.Option(help="Run a random tenth of a results.json again instead.")] = None,
     out: Out = None,
     workers: Workers = None,
     on: On = "local",
@@ -239,14 +240,19 @@ def benchmark(
     from episafe.lab import benchmark as bench
 
     out = out or Path("benchmark-results")
+    if verify is not None:
+        with exit_codes():
+            number, faults = bench.verify(verify, out, workers)
+        console.print(f"{number} runs again: " + ("\n".join(faults) or "all results are reproduced"))
+        raise typer.Exit(1 if faults else 0)
     with exit_codes():
         agents = [(name, dict[str, Any]()) for name in agent or ["safe", "opse-tuned", "incumbent"]]
-        asked = bench.benchmark(agents, sets.split(","), problems, episodes)
+        names = list(bench.SETS) if sets == "all" else sets.split(",")
+        asked = bench.benchmark(agents, names, problems, episodes)
         asked.check()
         with progress(asked.title) as advance:
             failures = asked.run(out, workers, on, advance)
-        rows = bench.rows(asked.records(out))
-        page = bench.write_results(rows, out) if rows else None
+        page = bench.write_results(asked, out) if len(failures) < len(asked.jobs) else None
     _finish(out, page, failures, as_json)
 
 

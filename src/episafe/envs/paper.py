@@ -71,6 +71,8 @@ def linear(
     horizon: int = 4,
     dirichlet: float = 0.1,
     threshold_scale: float = 0.68,
+    misspecification: float = 0.0,
+    active: bool = False,
 ) -> LinearCMDP:
     """A random linear CMDP, P_h(s'|s,a) = μ_h(s')ᵀφ(s,a), with φ(s,a) and μ_h^i from Dirichlet distributions.
 
@@ -79,8 +81,11 @@ def linear(
         num_states, num_actions, dim, horizon: S, A, d, H.
         dirichlet: weight of each entry of both Dirichlet distributions.
         threshold_scale: b over the largest utility.
+        misspecification: ε; the kernel is (1 − ε) φᵀμ_h + ε times a kernel that is drawn for each (h, s, a).
+        active: draw until the policy of largest reward is below b, so that the limit changes the optimum.
     """
     check_range("dirichlet", dirichlet, 0, math.inf)
+    check_range("misspecification", misspecification, 0, 1)
 
     def draw() -> Tables:
         phi = rng.dirichlet(np.full(dim, dirichlet), (num_states, num_actions))
@@ -88,15 +93,19 @@ def linear(
         reward, utility = (phi @ rng.random((horizon, dim)).T for _ in range(2))
         if variant == "released":
             reward, utility = reward / reward.max(), utility / utility.max()
+        P = np.einsum("hdt,sad->hsat", mu, phi)
+        if misspecification:
+            other = rng.dirichlet(np.full(num_states, dirichlet), P.shape[:3])
+            P = (1 - misspecification) * P + misspecification * other
         return {
-            "P": np.einsum("hdt,sad->hsat", mu, phi),
+            "P": P,
             "reward": np.moveaxis(reward, -1, 0),
             "utility": np.moveaxis(utility, -1, 0),
             "phi": phi,
             "initial_state": int(rng.integers(num_states)),
         }
 
-    return draw_feasible(draw, threshold_scale)
+    return draw_feasible(draw, threshold_scale, active=active)
 
 
 def streaming(
@@ -145,7 +154,9 @@ def buffer_kernel(arrival: float, departure: float, buffer_length: int) -> Array
     return P
 
 
-def draw_feasible(draw: Callable[[], Tables], threshold_scale: float, slack: float | None = None) -> LinearCMDP:
+def draw_feasible(
+    draw: Callable[[], Tables], threshold_scale: float, slack: float | None = None, active: bool = False
+) -> LinearCMDP:
     """Return the first drawn problem whose largest utility is positive, with b = threshold_scale · that utility.
 
     Several utilities, in a list, must all be positive for the policy of their largest sum, and b is a share of each.
@@ -162,8 +173,16 @@ def draw_feasible(draw: Callable[[], Tables], threshold_scale: float, slack: flo
         utilities = utility if isinstance(utility, list) else [utility]
         largest = exact.safest(P, utilities, start)[1]
         thresholds = threshold_scale * largest
-        if np.min(largest - thresholds) > TOLERANCE:
+        if np.min(largest - thresholds) > TOLERANCE and (not active or _binds(arrays, thresholds)):
             threshold = thresholds if isinstance(utility, list) else float(thresholds[0])
             incumbent = None if slack is None else baseline(P, reward, np.stack(utilities), start, threshold, slack)
             return LinearCMDP(**arrays, threshold=threshold, safe_policy=incumbent, origin={"redraws": redraws})
-    raise ValueError(f"{MAX_DRAWS} draws gave no problem with positive utility: make utility likelier")
+    wanted = "whose limit changes the optimum" if active else "with positive utility"
+    raise ValueError(f"{MAX_DRAWS} draws gave no problem {wanted}: change the options")
+
+
+def _binds(arrays: Tables, thresholds: Array) -> bool:
+    """Return whether the policy of largest reward is below the threshold."""
+    P, reward, utility, start = (arrays[name] for name in ("P", "reward", "utility", "initial_state"))
+    free = exact.utility_greedy(P, reward)[0]
+    return exact.policy_values(P, reward, utility, free, start)[1] < thresholds[0] - TOLERANCE

@@ -1,31 +1,38 @@
-"""The benchmark: frozen sets of problems, and one row of results per agent and set."""
+"""The benchmark: frozen sets of problems, one result per run, and one row of results per agent and set."""
 
 import csv
 import hashlib
+import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from functools import cache
+from importlib.metadata import version
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from episafe.core.errors import DamagedLog
+from episafe.core.files import write_atomically
 from episafe.core.task import TableFeatures
 from episafe.core.types import Array
 from episafe.envs import make
 from episafe.lab.build import known_agent
-from episafe.lab.sweep import Job, Sweep
+from episafe.lab.sweep import Job, Settings, Sweep
 from episafe.problems.linear import LinearCMDP
-from episafe.report.figures import mean_interval
 from episafe.report.pages import benchmark_page
 from episafe.simulation.record import Record
 
-VERSION = "episafe-bench-1"
+VERSION = "episafe-bench-2"
 TUNING = 42_000  # seeds from here on are for choosing settings, those below for reporting
 WINDOW = 100  # episodes over which a mean says that half of the way is made
+LEVEL = 1 - 0.05 / 20  # of each interval: 20 of them hold together with probability 95 % (Bonferroni)
+RESAMPLES = 4_000  # of the bootstrap
+VERIFIED = 0.1  # share of the runs of a results file that `verify` runs again
+AGREES = 1e-6  # difference of a repeated result that counts as none
+RESULTS = "results.json"
 PROBLEM = f"{__name__}:frozen_problem"
 
 
@@ -46,10 +53,19 @@ class ProblemSet:
 
 RATES = {"fast_rate": (0.8, 0.95), "slow_rate": (0.05, 0.2), "departure_rate": (0.6, 0.9)}
 LARGER = {"num_constraints": 2, "num_states": 8, "num_actions": 4, "horizon": 6}
+ACTIVE = {"active": True, "threshold_scale": 0.8}  # the limit changes the optimum of every problem
 SETS = {
     "tabular": ProblemSet("tabular"),
     "streaming": ProblemSet("streaming"),
     "linear": ProblemSet("linear"),
+    "linear-active": ProblemSet("linear", ACTIVE),
+    "linear-active-d20": ProblemSet("linear", {**ACTIVE, "dim": 20}),
+    "linear-active-d80": ProblemSet("linear", {**ACTIVE, "dim": 80, "num_states": 400}),
+    "linear-active-h16": ProblemSet("linear", {**ACTIVE, "horizon": 16}),
+    "linear-active-h64": ProblemSet("linear", {**ACTIVE, "horizon": 64}),
+    "misspecified-01": ProblemSet("linear", {**ACTIVE, "misspecification": 0.01}),
+    "misspecified-05": ProblemSet("linear", {**ACTIVE, "misspecification": 0.05}),
+    "misspecified-10": ProblemSet("linear", {**ACTIVE, "misspecification": 0.1}),
     "media": ProblemSet("media", drawn=RATES),
     "ring": ProblemSet("ring", drawn={"limit": (2.4, 4.0), "slack": (0.6, 2.2)}),
     "jobs": ProblemSet("jobs", drawn={"threshold": (3.0, 3.8), "slack": (0.2, 0.6)}),
@@ -71,36 +87,77 @@ SETS = {
 }
 
 
+class Frozen(NamedTuple):
+    """What is stored of a frozen problem: hash, optimum, the incumbent's reward, and whether the limit is active."""
+
+    hash: str
+    optimum: float
+    incumbent: float
+    active: bool  # the optimum without the limits is larger
+
+
 @dataclass(frozen=True)
-class Row:
-    """One agent on one set: means over problems, with half-widths of 95 % intervals.
+class Result:
+    """One agent on one problem.
 
     Attributes:
+        violating: share of the deployed policies that are below a limit.
+        acting_below: share of episodes in which the component that acted is itself below a limit; NaN where unknown.
+        incumbent: share of episodes in which the incumbent acted.
+        regret: relative to deploying the incumbent: 1 is the incumbent, 0 the optimum from the first episode.
+        half_way: number of episodes until half of the way from the incumbent to the optimum is made.
+        seconds: time of the run.
+    """
+
+    set: str
+    agent: str
+    seed: int
+    episodes: int
+    violating: float
+    acting_below: float
+    incumbent: float
+    regret: float
+    half_way: float
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Row:
+    """One agent on one set.
+
+    Attributes:
+        active: problems whose limit changes the optimum.
         violating: problems in which some deployed policy is below a limit.
-        violating_share: mean share of deployed policies that are.
-        regret: relative to deploying the incumbent for ever: 1 is the incumbent, 0 the optimum from the first episode.
-        half_way: median number of episodes until half of the way from the incumbent to the optimum is made.
+        violating_share, acting_below, incumbent: means of the fields of `Result`.
+        regret, regret_low, regret_high: interquartile mean over problems, with its bootstrap interval at `LEVEL`.
+        half_way, seconds: medians over problems.
     """
 
     set: str
     agent: str
     episodes: int
     problems: int
+    active: int
     violating: int
     violating_share: float
+    acting_below: float
+    incumbent: float
     regret: float
-    regret_half_width: float
+    regret_low: float
+    regret_high: float
     half_way: float
+    seconds: float
 
 
 @cache
-def frozen() -> Mapping[tuple[str, int], tuple[str, float, float]]:
-    """Return hash, optimum and incumbent's reward of every frozen problem, by set and seed."""
+def frozen() -> Mapping[tuple[str, int], Frozen]:
+    """Return what is stored of every frozen problem, by set and seed."""
     text = files("episafe.lab").joinpath("problems.csv").read_text()
-    rows = csv.DictReader(text.splitlines())
     return {
-        (row["set"], int(row["seed"])): (row["hash"], float(row["optimum"]), float(row["incumbent_reward"]))
-        for row in rows
+        (row["set"], int(row["seed"])): Frozen(
+            row["hash"], float(row["optimum"]), float(row["incumbent"]), row["active"] == "1"
+        )
+        for row in csv.DictReader(text.splitlines())
     }
 
 
@@ -109,15 +166,20 @@ def seeds(name: str, *, tuning: bool = False) -> list[int]:
     return [seed for one, seed in frozen() if one == name and (seed >= TUNING) == tuning]
 
 
+def draw_problem(name: str, seed: int) -> LinearCMDP:
+    """Return the problem of a set and a seed."""
+    one = SETS[name]
+    rng = np.random.default_rng([seed, *name.encode()])
+    drawn: dict[str, Any] = {option: round(float(rng.uniform(*ends)), 6) for option, ends in one.drawn.items()}
+    return make(one.env, seed, **one.options, **drawn)
+
+
 def frozen_problem(seed: int, set: str) -> LinearCMDP:
     """Return a problem of a set; raise DamagedLog if it is not the problem that was frozen."""
     if (set, seed) not in frozen():
         raise ValueError(f"the set {set!r} has no problem {seed}; the sets are {', '.join(SETS)}")
-    one = SETS[set]
-    rng = np.random.default_rng([seed, *set.encode()])
-    drawn: dict[str, Any] = {name: round(float(rng.uniform(*ends)), 6) for name, ends in one.drawn.items()}
-    problem = make(one.env, seed, **one.options, **drawn)
-    if problem_hash(problem) != frozen()[set, seed][0]:
+    problem = draw_problem(set, seed)
+    if problem_hash(problem) != frozen()[set, seed].hash:
         raise DamagedLog(f"{VERSION} {set} {seed} is not the frozen problem: install the version that made the results")
     problem.origin |= {"problem_set": f"{VERSION}/{set}"}
     return problem
@@ -153,7 +215,7 @@ def benchmark(
         if not (facts := known_agent(agent)[0]) or not facts.needs(frozen_problem(seeds(name)[0], name))
     }
     jobs = [
-        Job(PROBLEM, agent, seeds(name)[rank], num_episodes, (("set", name),), tuple(options.items()), agent)
+        Job(PROBLEM, agent, seeds(name)[rank], num_episodes, (("set", name),), tuple(options.items()))
         for rank in range(num_problems)
         for name in names
         for agent, options in agents
@@ -162,29 +224,65 @@ def benchmark(
     return Sweep(VERSION, tuple(jobs))
 
 
-def rows(records: Iterable[Record]) -> list[Row]:
-    """Return one row per agent and set."""
-    groups: dict[tuple[str, str], list[Record]] = {}
-    for record in records:
-        name = str(record.settings["problem_set"]).partition("/")[2]
-        groups.setdefault((name, str(record.settings["setting"])), []).append(record)
-    return [_row(name, agent, group) for (name, agent), group in groups.items()]
+def results(records: Iterable[Record]) -> list[Result]:
+    """Return one result per record."""
+    return [_result(record) for record in records]
 
 
-def _row(name: str, agent: str, group: list[Record]) -> Row:
-    regrets, halves, shares = [], [], []
-    for record in group:
-        _, optimum, incumbent = frozen()[name, int(record.settings["problem_seed"])]
-        K = len(record.reward_values)
-        regrets.append(float(record.regret()[-1]) / ((optimum - incumbent) * K))
-        halves.append(half_way(record.reward_values, (optimum + incumbent) / 2))
-        shares.append(float(record.violating().mean()))
-    mean, half = mean_interval(np.array(regrets))
-    violating = sum(share > 0 for share in shares)
-    episodes = len(group[0].reward_values)
-    return Row(
-        name, agent, episodes, len(group), violating, float(np.mean(shares)), mean, half, float(np.median(halves))
+def _result(record: Record) -> Result:
+    told, K = record.settings, len(record.reward_values)
+    name, seed = str(told["problem_set"]).partition("/")[2], int(told["problem_seed"])
+    _, optimum, incumbent, _ = frozen()[name, seed]
+    below = record.acting_below()
+    return Result(
+        set=name,
+        agent=str(told["setting"]),
+        seed=seed,
+        episodes=K,
+        violating=float(record.violating().mean()),
+        acting_below=math.nan if below is None else float(below.mean()),
+        incumbent=float(record.incumbent_acted().mean()),
+        regret=float(record.regret()[-1]) / ((optimum - incumbent) * K),
+        half_way=half_way(record.reward_values, (optimum + incumbent) / 2),
+        seconds=float(told["seconds"]),
     )
+
+
+def rows(found: Iterable[Result]) -> list[Row]:
+    """Return one row per agent and set."""
+    groups: dict[tuple[str, str], list[Result]] = {}
+    for one in found:
+        groups.setdefault((one.set, one.agent), []).append(one)
+    return [_row(group) for group in groups.values()]
+
+
+def _row(group: Sequence[Result]) -> Row:
+    mean, low, high = interquartile_mean(np.array([one.regret for one in group]))
+    return Row(
+        set=group[0].set,
+        agent=group[0].agent,
+        episodes=group[0].episodes,
+        problems=len(group),
+        active=sum(frozen()[one.set, one.seed].active for one in group),
+        violating=sum(one.violating > 0 for one in group),
+        violating_share=float(np.mean([one.violating for one in group])),
+        acting_below=float(np.mean([one.acting_below for one in group])),
+        incumbent=float(np.mean([one.incumbent for one in group])),
+        regret=mean,
+        regret_low=low,
+        regret_high=high,
+        half_way=float(np.median([one.half_way for one in group])),
+        seconds=float(np.median([one.seconds for one in group])),
+    )
+
+
+def interquartile_mean(values: Array) -> tuple[float, float, float]:
+    """Return the mean of the middle half of the values, and the ends of its bootstrap interval at `LEVEL`."""
+    n, rng = len(values), np.random.default_rng(0)
+    cut = n // 4
+    resampled = np.sort(values[rng.integers(n, size=(RESAMPLES, n))], axis=1)[:, cut : n - cut].mean(axis=1)
+    low, high = np.quantile(resampled, [(1 - LEVEL) / 2, (1 + LEVEL) / 2]).tolist()
+    return float(np.sort(values)[cut : n - cut].mean()), low, high
 
 
 def half_way(values: Array, level: float) -> float:
@@ -197,17 +295,12 @@ def half_way(values: Array, level: float) -> float:
 
 def reference() -> list[Row]:
     """Return the reference results that come with the package."""
-    return read_rows(files("episafe.lab").joinpath("reference.csv").read_text())
-
-
-def read_rows(text: str) -> list[Row]:
-    """Return the rows of a CSV text, as `write_rows` wrote them."""
-    kinds: dict[str, Any] = {one.name: float for one in fields(Row)}
-    kinds |= {"set": str, "agent": str, "episodes": int, "problems": int, "violating": int}
+    text = files("episafe.lab").joinpath("reference.csv").read_text()
+    kinds: dict[str, Any] = {one.name: one.type for one in fields(Row)}
     return [Row(**{name: kinds[name](row[name]) for name in kinds}) for row in csv.DictReader(text.splitlines())]
 
 
-def write_rows(found: Sequence[Row], path: Path) -> None:
+def write_reference(found: Sequence[Row], path: Path) -> None:
     """Write rows as CSV, with six digits."""
     lines = [",".join(one.name for one in fields(Row))]
     for row in found:
@@ -215,9 +308,53 @@ def write_rows(found: Sequence[Row], path: Path) -> None:
     path.write_text("\n".join(lines) + "\n")
 
 
-def write_results(found: Sequence[Row], folder: Path) -> Path:
-    """Write results.csv and benchmark.html, with the reference results beside; return the path of the page."""
-    write_rows(found, folder / "results.csv")
+def write_results(sweep: Sweep, folder: Path) -> Path:
+    """Write results.json, and benchmark.html with the reference results beside; return the path of the page."""
+    found, agents = list[Result](), dict[str, Any]()
+    for job in sweep.jobs:
+        for one in results(Sweep(VERSION, (job,)).records(folder)):
+            agents[one.agent] = {"agent": job.agent, "options": dict(job.agent_options)}
+            found.append(one)
+    told = {"benchmark": VERSION, "episafe": version("episafe"), "agents": agents}
+    text = json.dumps(told | {"results": [asdict(one) for one in found]}, indent=1)
+    write_atomically(folder / RESULTS, (text + "\n").encode())
     page = folder / "benchmark.html"
-    page.write_text(benchmark_page(found, reference(), VERSION), encoding="utf-8")
+    page.write_text(benchmark_page(rows(found), reference(), VERSION), encoding="utf-8")
     return page
+
+
+def verify(path: Path, folder: Path, workers: int | None = None) -> tuple[int, list[str]]:
+    """Run a random tenth of the runs of a results file again; return how many, and where they differ.
+
+    Args:
+        path: results.json, as `write_results` wrote it.
+        folder: where the runs are stored.
+        workers: processes.
+    """
+    told = json.loads(path.read_text())
+    if told.get("benchmark") != VERSION:
+        raise ValueError(f"{path} has results of {told.get('benchmark')!r}, this is {VERSION}: run the benchmark again")
+    stated = [Result(**one) for one in told["results"]]
+    chosen = np.random.default_rng().choice(len(stated), max(round(VERIFIED * len(stated)), 1), replace=False)
+    jobs = []
+    for one in (stated[i] for i in chosen):
+        agent = told["agents"][one.agent]
+        options: Settings = tuple(agent["options"].items())
+        jobs.append(Job(PROBLEM, agent["agent"], one.seed, one.episodes, (("set", one.set),), options, one.agent))
+    sweep = Sweep(VERSION, tuple(jobs))
+    failures = sweep.run(folder, workers)
+    again = {(one.set, one.agent, one.seed): one for one in results(sweep.records(folder))}
+    faults = [f"{name}: {reason}" for name, reason in failures.items()]
+    for one in (stated[i] for i in chosen):
+        found = again.get((one.set, one.agent, one.seed))
+        if found is not None and not _agree(one, found):
+            faults.append(
+                f"{one.set} {one.seed}, {one.agent}: regret {found.regret:.6g}, and {one.regret:.6g} is stated"
+            )
+    return len(chosen), faults
+
+
+def _agree(one: Result, other: Result) -> bool:
+    """Return whether two results of the same run are the same, up to rounding; the time does not count."""
+    numbers = [[x.violating, x.acting_below, x.incumbent, x.regret, x.half_way] for x in (one, other)]
+    return bool(np.allclose(*numbers, rtol=AGREES, atol=AGREES, equal_nan=True))

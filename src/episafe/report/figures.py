@@ -393,15 +393,15 @@ def _name(names: Sequence[Any], i: int) -> str:
 
 
 def benchmark_figure(own: Sequence[Any], reference: Sequence[Any]) -> Figure:
-    """Return the regret of each agent of one set, with 95 % intervals; crosses have policies below a limit."""
+    """Return the regret of each agent of one set, with its interval; crosses have policies below a limit."""
     rows = [*((row, True) for row in own), *((row, False) for row in reference)]
     with rc_context(STYLE):
         figure, axes = _panel(1.3 + 0.24 * len(rows))
         for place, (row, is_own) in enumerate(rows):
             colour = RED if row.violating else BLUE if is_own else GREY
-            half = 0.0 if math.isnan(row.regret_half_width) else row.regret_half_width
-            x = min(max(row.regret, -0.2), 2.0)
-            axes.errorbar(x, place, xerr=half, fmt="x" if row.violating else "o", color=colour, markersize=5)
+            low, x, high = np.clip([row.regret_low, row.regret, row.regret_high], -0.2, 2.0).tolist()
+            ends, mark = [[x - low], [high - x]], "x" if row.violating else "o"
+            axes.errorbar(x, place, xerr=ends, fmt=mark, color=colour, markersize=5)
         axes.axvline(1.0, color=GREY, linestyle=":", linewidth=1)
         axes.set_yticks(range(len(rows)), [row.agent for row, _ in rows], fontsize=8)
         axes.set_ylim(len(rows) - 0.5, -0.5)

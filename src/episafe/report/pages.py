@@ -249,6 +249,7 @@ def benchmark_page(rows: Sequence[Any], reference: Sequence[Any], version: str) 
         places.append(
             {
                 "title": name,
+                "active": f"The limit changes the optimum of {own[0].active} of {own[0].problems} problems.",
                 "svg": figures.to_svg(figures.benchmark_figure(own, group[len(own) :])),
                 "note": "" if nearest in (0, own[0].episodes) else note,
                 "rows": [_benchmark_row(row, row in own) for row in group],
@@ -260,13 +261,17 @@ def benchmark_page(rows: Sequence[Any], reference: Sequence[Any], version: str) 
 
 
 def _benchmark_row(row: Any, own: bool) -> dict[str, Any]:
-    half = f" ± {row.regret_half_width:.2g}" if row.regret_half_width > 5e-4 else ""
+    interval = f" ({row.regret_low:.3f} to {row.regret_high:.3f})" if row.regret_high - row.regret_low > 5e-4 else ""
     return {
         "agent": row.agent,
         "own": own,
         "problems": row.problems,
         "episodes": f"{row.episodes:,}",
-        "regret": f"{row.regret:.3f}{half}",
+        "regret": f"{row.regret:.3f}{interval}",
         "violating": row.violating,
+        "violating_share": f"{row.violating_share:.1%}",
+        "acting_below": "unknown" if math.isnan(row.acting_below) else f"{row.acting_below:.1%}",
+        "incumbent": f"{row.incumbent:.1%}",
         "half_way": "never" if math.isinf(row.half_way) else f"{row.half_way:,.0f}",
+        "seconds": f"{row.seconds:.2g}",
     }
