@@ -8,7 +8,7 @@ import pytest
 import episafe as es
 from episafe.core.agent import Agent, Doubling
 from episafe.lab import benchmark, build, forecast
-from episafe.lab.paper import AGENTS, ENVIRONMENTS, paper_sweep
+from episafe.lab.paper import AGENTS, ENVIRONMENTS, paper_sweep, published_table
 from episafe.lab.sweep import Job, Sweep
 
 TABULAR = es.make("tabular", 0)
@@ -209,6 +209,13 @@ def test_the_papers_comparison_has_text_and_released_rules_with_published_consta
     released = next(job for job in sweep.jobs if job.label == "OPSE (released)" and job.env == "linear")
     agent = build.make_agent(released.agent, es.make("linear", 0), 10, dict(released.agent_options))
     assert agent.constants == es.Constants.paper("linear") and agent.settings()["variant"] == "released"
+
+
+def test_the_papers_table_has_published_text_and_released_columns():
+    records = [Job("tabular", "opse", seed, 5, label="OPSE (text)").run() for seed in (0, 1)]
+    mean = np.mean([one.regret()[-1] for one in records])
+    row = next(line for line in published_table(records).splitlines() if "OPSE | regret | 1646" in line)
+    assert row.startswith(f"| tabular | OPSE | regret | 1646 | {mean:.0f} ± ") and row.endswith("| – |")
 
 
 @pytest.mark.parametrize("name", ["tabular", "ring", "battery", "tabular-two", "linear-active-d20", "misspecified-05"])

@@ -186,9 +186,14 @@ def paper(
     as_json: AsJson = False,
 ) -> None:
     """Run the paper's comparison, by the rules of the text and of the released code."""
-    from episafe.lab.paper import paper_sweep
+    from episafe.lab.paper import paper_sweep, published_table
 
-    _run_sweep(lambda: paper_sweep(quick), out or Path("paper-results"), workers, on, as_json)
+    asked, folder = paper_sweep(quick), out or Path("paper-results")
+    _run_sweep(lambda: asked, folder, workers, on, as_json)
+    table = published_table(asked.records(folder))
+    (folder / "table.md").write_text(table)
+    if not as_json:
+        console.print(table)
 
 
 @command("episafe sweep slack.toml --out slack")

@@ -1,6 +1,12 @@
 """The comparison of the paper: its environments and agents, by the rules of the text and of the released code."""
 
+from collections.abc import Sequence
+
+import numpy as np
+
 from episafe.lab.sweep import Job, Sweep
+from episafe.report.figures import mean_interval
+from episafe.simulation.record import Record
 
 ENVIRONMENTS = ("tabular", "streaming", "linear")
 AGENTS: dict[str, tuple[str, dict[str, object]]] = {  # label: agent, options; constants are the published ones
@@ -11,6 +17,12 @@ AGENTS: dict[str, tuple[str, dict[str, object]]] = {  # label: agent, options; c
     "DOPE": ("dope", {}),
     "SafeAgent": ("safe", {}),
     "Incumbent": ("incumbent", {}),
+}
+PUBLISHED = {  # read from the paper's figures after 10,000 episodes, where they can be read
+    ("tabular", "OPSE", "regret"): 1646,
+    ("streaming", "OPSE", "regret"): 2270,
+    ("linear", "OPSE", "regret"): 2080,
+    ("streaming", "Ghosh et al.", "violation"): 2701,
 }
 SLOW = {("DOPE", "linear"): {"replan": "doubling:0.3"}}  # S = 100: plan when a count has grown by the factor e^0.3
 
@@ -25,3 +37,30 @@ def paper_sweep(quick: bool) -> Sweep:
         for label, (agent, options) in AGENTS.items()
     ]
     return Sweep("The paper's comparison", tuple(jobs))
+
+
+def published_table(records: Sequence[Record]) -> str:
+    """Return regret and violation at the end of the runs, as published, by the text and by the released code.
+
+    A Markdown table; means with half-widths of 95 % intervals. Agents with one set of rules stand under "text".
+    """
+    names = list(dict.fromkeys(label.partition(" (")[0] for label in AGENTS))
+    lines = ["| environment | agent | quantity | published | text | released |", "|---|---|---|---|---|---|"]
+    for env in ENVIRONMENTS:
+        for name in names:
+            for quantity in ("regret", "violation"):
+                text = _ends(records, env, (name, f"{name} (text)"), quantity)
+                released = _ends(records, env, (f"{name} (released)",), quantity)
+                published = PUBLISHED.get((env, name, quantity), "–")
+                lines.append(f"| {env} | {name} | {quantity} | {published} | {text} | {released} |")
+    return "\n".join(lines) + "\n"
+
+
+def _ends(records: Sequence[Record], env: str, labels: Sequence[str], quantity: str) -> str:
+    """Return mean and half-width of the final regret or violation of one setting; "–" if it was not run."""
+    found = [one for one in records if one.settings["env"] == env and one.settings["setting"] in labels]
+    if not found:
+        return "–"
+    ends = [(one.regret() if quantity == "regret" else one.violation())[-1] for one in found]
+    mean, half = mean_interval(np.array(ends))
+    return f"{mean:.0f} ± {half:.0f}"
