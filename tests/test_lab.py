@@ -1,5 +1,6 @@
 """The laboratory: agents and problems by name, sweeps, the benchmark, the paper's comparison, forecasts."""
 
+import json
 import sys
 
 import numpy as np
@@ -244,7 +245,10 @@ def test_rows_sum_up_runs_relative_to_the_incumbent(tmp_path):
     assert benchmark.write_results(sweep, tmp_path).stat().st_size < 1_000_000
     stated = tmp_path / benchmark.RESULTS
     assert benchmark.verify(stated, tmp_path / "again", workers=1) == (1, [])
-    stated.write_text(stated.read_text().replace('"regret": ', '"regret": 0.5e-1, "regret": 0.1'))
+    told = json.loads(stated.read_text())
+    for one in told["results"]:
+        one["regret"] += 0.01
+    stated.write_text(json.dumps(told))
     assert len(benchmark.verify(stated, tmp_path / "again", workers=1)[1]) == 1
     with pytest.raises(ValueError, match="no problem set tubular"):
         benchmark.benchmark([("incumbent", {})], ["tubular"], 2, 30)
@@ -292,12 +296,3 @@ def test_the_forecast_follows_states_slack_and_spread():
     unknown = half(known=False)
     assert np.isnan(unknown.half) and "cannot tell, the number of states is unknown" in unknown.text
     assert "cannot tell, the slack is unknown" in half(slack=None).text
-
-
-def test_forecasts_are_near_what_the_reference_measured():
-    """Within a factor of six on sets of several sizes; the first edition missed by up to fourteen."""
-    measured = {(row.set, row.agent): row.half_way for row in benchmark.reference() if row.episodes == 10_000}
-    for name in ("media", "jobs", "cliff", "riverswim", "larger-two", "tabular-tight"):
-        said = forecast.forecast_of(benchmark.frozen_problem(benchmark.seeds(name)[0], name)).half
-        assert 1 / 6 < measured[name, "safe"] / said < 6, name
-    assert forecast.forecast_of(benchmark.frozen_problem(benchmark.seeds("rover")[0], "rover")).half > 10_000
