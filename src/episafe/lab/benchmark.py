@@ -356,5 +356,5 @@ def verify(path: Path, folder: Path, workers: int | None = None) -> tuple[int, l
 
 def _agree(one: Result, other: Result) -> bool:
     """Return whether two results of the same run are the same, up to rounding; the time does not count."""
-    numbers = [[x.violating, x.acting_below, x.incumbent, x.regret, x.half_way] for x in (one, other)]
-    return bool(np.allclose(*numbers, rtol=AGREES, atol=AGREES, equal_nan=True))
+    a, b = ([x.violating, x.acting_below, x.incumbent, x.regret, x.half_way] for x in (one, other))
+    return bool(np.allclose(a, b, rtol=AGREES, atol=AGREES, equal_nan=True))
