@@ -356,7 +356,7 @@ def test_several_limits_by_name():
     assert (service.name, service.threshold, service.slack) == ("service", 2.0, 0.8)
     assert (waste.name, waste.threshold) == ("waste", 3 - 4.5 / 3) and waste.slack == pytest.approx(1 / 3)
     assert made.origin["limit_waste"] == 4.5 and made.origin["cost_high_waste"] == 3
-    assert made.task.action_names == ("full", "half") and made.task.units["reward"] == "EUR"
+    assert made.task.action_names == ("full", "half") and made.task.unit("reward").text == "EUR"
     (episode,) = episodes(made, 1)
     np.testing.assert_allclose(episode.utilities, [[1 - a / 2, 1 - (1 + a) / 3] for a in episode.actions])
     record = es.run(made, es.SafeAgent(made), 60)

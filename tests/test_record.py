@@ -144,7 +144,7 @@ def test_exact_values_that_are_unknown_are_not_judged(tmp_path):
     record = es.run(problem, es.SafeAgent(problem), 60, 0)
     assert not record.is_exact and np.isnan(record.utility_values).all() and np.isnan(record.optimum)
     assert np.isfinite(record.utility_totals).all() and record.acting_below() is None
-    assert (record.unit("reward"), record.unit("utility")) == ("parts", "hours in order")
+    assert (record.unit("reward").text, record.unit("utility").text) == ("parts", "hours in order")
     with pytest.raises(ValueError, match="exact values of this record are unknown"):
         record.violating()
     record.save(tmp_path)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import episafe as es
+from episafe.core.types import Unit
 from episafe.lab.benchmark import Row
 from episafe.report import figures
 from episafe.report.pages import benchmark_page, comparison_page, run_page, write_report
@@ -22,7 +23,7 @@ def record(below=0, agent="safe", seed=0, **columns):
     utilities = np.full(K, 12.9)
     utilities[1 : 1 + below] = 12.0
     settings = {"env": "inventory", "agent": agent, "level": "theorem", "delta": 0.05, "incumbent_reward": 5.0}
-    settings |= {"units": {"utility": "days served", "reward": "euros"}, "setting": agent}
+    settings |= {"units": {"utility": ["days served"], "reward": ["euros"]}, "setting": agent}
     settings |= {"statement": "every deployed plan keeps the limit"}
     facts = {
         "reward_values": rewards,
@@ -63,8 +64,8 @@ def test_the_verdict_is_one_sentence_about_deployed_policies():
     totals = np.linspace(12, 14, K)
     seen = record(reward_values=UNKNOWN, utility_values=UNKNOWN, reward_totals=totals / 2, utility_totals=totals)
     assert verdict(seen) == (
-        "The last 30 of 300 episodes had mean utility 13.9 (limit 12.6 days served) and mean reward 6.952 euros; exact "
-        "values are unknown."
+        "The last 30 of 300 episodes had mean utility 13.9 (limit: at least 12.6 days served) and mean reward 6.952 "
+        "euros; exact values are unknown."
     )
 
 
@@ -88,7 +89,7 @@ def test_the_page_shows_what_moved_and_calls_the_incumbent_assumed():
     said = text_of(run_page(mixed()))
     assert "Why it was allowed" in said and "incumbent (assumed)" in said and "new" in said
     assert "Probability that a learned policy acts" in said
-    assert "In 50 % of the episodes the acting component itself has an expected utility below the limit" in said
+    assert "In 50 % of the episodes the acting component itself is beyond a limit" in said
     assert "In no episode the acting component itself" in text_of(run_page(mixed(utility_of_new=13.0)))
     assert "Why it was allowed" not in text_of(run_page(record()))
 
@@ -102,8 +103,24 @@ def test_unknown_values_are_shown_by_totals_and_their_spread(rng):
     assert "exact values are unknown" in said
 
 
+def test_a_cost_is_shown_as_the_user_states_it():
+    """The limit "at most 2 hot steps of 20" is one on utilities, at least 18: no page says so."""
+    units = {"cost": ["hot steps", 20.0, -1.0], "reward": ["euros", 0.0, 10.0]}
+    settings = {"limit": "cost", "units": units, "incumbent_reward": 5.0, "level": "theorem", "agent": "safe"}
+    hot = record(settings=settings, threshold=18.0, utility_values=np.full(K, 18.9))
+    assert verdict(hot) == (
+        "Safe: by exact values none of the 300 deployed policies was above the limit of 2 hot steps; expected reward "
+        "rose from 50 to 64.33 euros, 72 % of the way to the optimum."
+    )
+    said = text_of(run_page(hot))
+    assert "Limit: expected cost per episode at most 2 hot steps." in said and "highest expected cost 1.1" in said
+    assert "limit: at most" in said
+    totals = figures.totals_figure(np.array([18.0, 20.0]), 18.0, "cost", hot.unit("cost"))
+    assert totals.axes[0].lines[0].get_xdata()[0] == 2.0
+
+
 def test_names_are_escaped():
-    page = run_page(record(settings={"agent": "<b>x</b>", "units": {"utility": "<i>€</i>"}}))
+    page = run_page(record(settings={"agent": "<b>x</b>", "units": {"utility": ["<i>€</i>"]}}))
     assert "<b>x</b>" not in page and "<i>" not in page
 
 
@@ -185,7 +202,7 @@ def test_write_report_finds_out_what_a_folder_holds(tmp_path):
 
 def test_the_evidence_of_a_session_is_drawn_from_its_steps():
     bounds = {"incumbent": [(0, 13.3)], "new": [(0, 0.0), (40, 8.0)]}
-    drawn = figures.evidence_figure(bounds, 12.6, [0.0] * 30 + [0.3] * 30, unit="days")
+    drawn = figures.evidence_figure(bounds, 12.6, [0.0] * 30 + [0.3] * 30, Unit("days"))
     assert [axes.get_title(loc="left") for axes in drawn.axes] == [
         "Proved lower bound of each policy\ndays",
         "Probability that a learned policy acts",

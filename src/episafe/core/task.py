@@ -22,6 +22,7 @@ from episafe.core.types import (
     State,
     StateFunction,
     Support,
+    Unit,
     View,
     index_of,
     is_outside,
@@ -149,7 +150,7 @@ class Task:
     norm_bound: float | None = None
     state_names: Sequence[Hashable] = ()
     action_names: Sequence[str] = ()
-    units: Mapping[str, str] = field(default_factory=dict)
+    units: Mapping[str, str | Unit] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         told = self.__dict__  # frozen for others; here the fields get their checked values
@@ -170,6 +171,11 @@ class Task:
         if self.encode is None:
             listed = self.num_states is not None
             told["encode"] = self._number if listed else encoder_like(self.initial_state)
+
+    def unit(self, name: str) -> Unit:
+        """Return the unit of the reward ("reward") or of a limit."""
+        given = self.units.get(name, "")
+        return given if isinstance(given, Unit) else Unit(given)
 
     def _check_tables(self, H: int, S: int, A: int) -> None:
         told, features = self.__dict__, self.features

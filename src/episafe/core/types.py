@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, TypeGuard, get_args
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeGuard, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -47,6 +47,35 @@ def index_of(state: State) -> int:
     """Return the number that a listed state is."""
     assert isinstance(state, int | np.integer), f"the states are listed, and {state!r} is none of them"
     return int(state)
+
+
+class Unit(NamedTuple):
+    """How people read totals of a signal: `offset + factor·total`, in `text`. Costs have a negative factor.
+
+    The limit "total utility at least b" is then one on the cost, from above.
+    """
+
+    text: str = ""
+    offset: float = 0.0
+    factor: float = 1.0
+
+    def raw(self, total: Any) -> Any:
+        """Return a total, or an array of totals, as people read it."""
+        return self.offset + self.factor * total
+
+    def say(self, total: float, digits: int = 4) -> str:
+        """Return a total with its unit."""
+        return f"{self.raw(total):.{digits}g} {self.text}".strip()
+
+    @property
+    def bound(self) -> str:
+        """Return in words on which side of a limit totals must be."""
+        return "at least" if self.factor > 0 else "at most"
+
+    @property
+    def beyond(self) -> str:
+        """Return in words where totals are that break a limit."""
+        return "below" if self.factor > 0 else "above"
 
 
 @dataclass(frozen=True)

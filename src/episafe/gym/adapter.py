@@ -16,7 +16,7 @@ from episafe.core.checks import TOLERANCE, as_count, as_number, as_slack
 from episafe.core.errors import Infeasible, InvalidProblem
 from episafe.core.policy import Policy
 from episafe.core.task import Constraint, OneHot, Task
-from episafe.core.types import ENDED, START, Array, Episode, Move, PerLimit, State, StateFunction, Support, View
+from episafe.core.types import ENDED, START, Array, Episode, Move, PerLimit, State, StateFunction, Support, Unit, View
 from episafe.gym.encode import numbered_actions, observations_of
 from episafe.problems.features import as_features, chosen_features
 from episafe.problems.sampled import (
@@ -84,7 +84,11 @@ class Limit(NamedTuple):
                 f"no episode can break the limit {self.kept:g} on the {self.signal} in [{self.low:g}, {self.high:g}] "
                 f"per step{said}: give the limit on the total of {horizon} steps, in the units of the {self.signal}"
             )
-        return Constraint(utility, b, slack, self.name, least)
+        return Constraint(utility, b, slack, self.name or self.signal, least)
+
+    def total_unit(self, text: str, horizon: int) -> Unit:
+        """Return how people read total utilities of this limit."""
+        return _unit(text, horizon, self.low, self.high, self.signal == "cost")
 
 
 class GymCMDP(PlayedCMDP):
@@ -217,7 +221,7 @@ class GymCMDP(PlayedCMDP):
             norm_bound=norm_bound,
             state_names=state_names,
             action_names=action_names,
-            units=units or {},
+            units=self.units(units or {}),
         )
         try_functions(self.task, first, self._first)
         if any(one.slack is None for one in limits):
@@ -243,6 +247,16 @@ class GymCMDP(PlayedCMDP):
         slacks = [one.slack or measured / limit.width for one, measured, limit in each]
         self.task = task.with_limits(task.thresholds.tolist(), slacks)
         self.origin |= {"slack_episodes": found.num_episodes, "slack_delta": found.delta}
+
+    def units(self, texts: Mapping[str, str]) -> dict[str, Unit]:
+        """Return how people read rewards and utilities: in the units of the environment."""
+        found = {"reward": _unit(texts.get("reward", ""), self._H, *self._reward_range)}
+        for one in self.limits:
+            name = one.name or one.signal
+            found[name] = one.total_unit(texts.get(name, ""), self._H)
+        if unknown := [name for name in texts if name not in found]:
+            raise InvalidProblem(f"units has {unknown[0]!r}: give units for {', '.join(found)} only")
+        return found
 
     def __repr__(self) -> str:
         facts = {**self.origin, "H": self._H, "A": self._num_actions}
@@ -400,6 +414,10 @@ class GymCMDP(PlayedCMDP):
 
 
 from_gymnasium = GymCMDP
+
+
+def _unit(text: str, horizon: int, low: float, high: float, is_cost: bool = False) -> Unit:
+    return Unit(text, horizon * (high if is_cost else low), low - high if is_cost else high - low)
 
 
 def _scaled(signal: str, raw: Any, low: float, high: float) -> float:

@@ -15,7 +15,7 @@ from matplotlib.ticker import PercentFormatter
 
 from episafe.core.policy import Policy
 from episafe.core.task import task_of
-from episafe.core.types import INCUMBENT, Array
+from episafe.core.types import INCUMBENT, Array, Unit
 from episafe.data.prove import Proof
 from episafe.simulation.record import Record, window
 
@@ -97,43 +97,43 @@ def _panel(height: float = 2.8) -> tuple[Figure, Axes]:
     return figure, figure.subplots()
 
 
-def with_unit(text: str, unit: str) -> str:
+def with_unit(text: str, unit: Unit) -> str:
     """Return a title with the unit, if there is one, on a line of its own."""
-    return f"{text}\n{fill(unit, 60)}" if unit else text
+    return f"{text}\n{fill(unit.text, 60)}" if unit.text else text
 
 
 def draw_reward(axes: Axes, record: Record) -> None:
     """Draw the expected reward of the deployed policies, or means of observed totals where that is unknown."""
-    K = len(record.reward_values)
-    if np.isfinite(record.reward_values).all():
-        x, y = thinned(record.reward_values)
-        axes.plot(x, y, color=BLUE, label="deployed policy")
-    elif record.reward_totals is not None:
-        x, y = window_means(record.reward_totals)
-        axes.plot(x, y, color=BLUE, label=f"mean of {window(K)} episodes")
+    unit = record.unit("reward")
+    _draw_values(axes, record.reward_values, record.reward_totals, unit)
     if math.isfinite(record.optimum):
-        axes.axhline(record.optimum, color=GREEN, linestyle="--", label="constrained optimum")
+        axes.axhline(unit.raw(record.optimum), color=GREEN, linestyle="--", label="constrained optimum")
     start = record.settings.get("incumbent_reward")
     if start is not None:
-        axes.axhline(float(start), color=GREY, linestyle=":", label="incumbent")
+        axes.axhline(unit.raw(float(start)), color=GREY, linestyle=":", label="incumbent")
     exact = "Expected reward" if record.is_exact else "Reward"
-    _finish(axes, with_unit(f"{exact} per episode", record.unit("reward")))
+    _finish(axes, with_unit(f"{exact} per episode", unit))
 
 
 def draw_utility(axes: Axes, record: Record, c: int) -> None:
     """Draw the expected utility of the deployed policies against limit c, or means of totals where that is unknown."""
     name = record.limit_names[c]
-    values = column(record.utility_values, c)
+    unit, totals = record.unit(name), record.utility_totals
+    _draw_values(axes, column(record.utility_values, c), None if totals is None else column(totals, c), unit)
+    b = float(np.atleast_1d(record.threshold)[c])
+    axes.axhline(unit.raw(b), color=RED, linestyle="--", label=f"limit: {unit.bound}")
+    exact = f"Expected {name}" if record.is_exact else name.capitalize()
+    _finish(axes, with_unit(f"{exact} per episode", unit))
+
+
+def _draw_values(axes: Axes, values: Array, totals: Array | None, unit: Unit) -> None:
+    """Draw exact values of the deployed policies, or means of observed totals where these are unknown."""
     if np.isfinite(values).all():
         x, y = thinned(values)
-        axes.plot(x, y, color=BLUE, label="deployed policy")
-    elif record.utility_totals is not None:
-        totals = column(record.utility_totals, c)
+        axes.plot(x, unit.raw(y), color=BLUE, label="deployed policy")
+    elif totals is not None:
         x, y = window_means(totals)
-        axes.plot(x, y, color=BLUE, label=f"mean of {window(len(totals))} episodes")
-    axes.axhline(float(np.atleast_1d(record.threshold)[c]), color=RED, linestyle="--", label="limit")
-    exact = f"Expected {name}" if record.is_exact else name.capitalize()
-    _finish(axes, with_unit(f"{exact} per episode", record.unit(name)))
+        axes.plot(x, unit.raw(y), color=BLUE, label=f"mean of {window(len(totals))} episodes")
 
 
 def _finish(axes: Axes, title: str, label: str = "episode") -> None:
@@ -250,7 +250,7 @@ def evidence_figure(
     bounds: Mapping[str, Steps],
     threshold: float,
     weights: Sequence[float],
-    unit: str = "",
+    unit: Unit = Unit(),  # noqa: B008  # a constant
     label: str = "deployment",
     at: Sequence[int] = (),
 ) -> Figure:
@@ -260,7 +260,7 @@ def evidence_figure(
         bounds: by policy, the pairs (deployment, proved lower bound) at which the bound changed.
         threshold: the limit.
         weights: of everything but the incumbent, per deployment.
-        unit: of the utility.
+        unit: of the limit, in which bounds are shown.
         label: what the horizontal axis counts.
         at: the deployments of the weights, where they are not all.
     """
@@ -275,15 +275,17 @@ def evidence_figure(
     return figure
 
 
-def allowed_figure(record: Record, c: int = 0) -> Figure:
-    """Return why the deployments of a run were allowed by limit c: bounds and weights over time."""
+def allowed_figure(record: Record) -> Figure:
+    """Return why the deployments of a run were allowed: bounds in each limit and weights over time."""
+    m = len(record.limit_names)
     with rc_context(STYLE):
-        figure = Drawing(figsize=(WIDTH, 4.6), layout="constrained")
-        upper, lower = figure.subplots(2, 1, sharex=True)
-        draw_bounds(upper, *bounds_over_time(record, c))
+        figure = Drawing(figsize=(WIDTH, 2.3 * (1 + m)), layout="constrained")
+        *upper, lower = figure.subplots(1 + m, 1, sharex=True).tolist()
+        for c, axes in enumerate(upper):
+            draw_bounds(axes, *bounds_over_time(record, c))
         draw_weights(lower, *weights_over_time(record))
         lower.set_xlabel("episode")
-        _legend_below(figure, upper)
+        _legend_below(figure, upper[0])
     return figure
 
 
@@ -292,20 +294,22 @@ def draw_bounds(
     bounds: Mapping[str, Steps],
     threshold: float,
     end: int,
-    unit: str = "",
+    unit: Unit,
     colours: Mapping[str, str] | None = None,
+    limit: str = "",
 ) -> None:
-    """Draw proved lower bounds as steps, and the limit; what is assumed of the incumbent is dotted."""
+    """Draw proved bounds as steps, and the limit; what is assumed of the incumbent is dotted."""
     colours = colours or colours_of(bounds)
     for name, steps in bounds.items():
         at, values = zip(*steps, strict=True) if steps else ((), ())
         known = name != INCUMBENT
         axes.step(
-            [*at, end], [*values, *values[-1:]], where="post", color=colours[name],
+            [*at, end], unit.raw(np.array([*values, *values[-1:]])), where="post", color=colours[name],
             linestyle="-" if known else ":", label=name if known else "incumbent (assumed)",
         )  # fmt: skip
-    axes.axhline(threshold, color=RED, linestyle="--", label="limit")
-    axes.set_title(with_unit("Proved lower bound of each policy", unit))
+    axes.axhline(unit.raw(threshold), color=RED, linestyle="--", label=f"limit: {unit.bound}")
+    side = "upper" if unit.factor < 0 else "lower"
+    axes.set_title(with_unit(f"Proved {side} bound of each policy{', ' + limit if limit else ''}", unit))
 
 
 def _legend_below(figure: Figure, axes: Axes) -> None:
@@ -326,7 +330,7 @@ def policy_colours(record: Record) -> dict[str, str]:
     return colours_of([*(record.history.names if record.history else ()), *np.unique(record.acting).tolist()])
 
 
-def bounds_over_time(record: Record, c: int) -> tuple[dict[str, Steps], float, int, str, dict[str, str]]:
+def bounds_over_time(record: Record, c: int) -> tuple[dict[str, Steps], float, int, Unit, dict[str, str], str]:
     """Return the bounds of the incumbent and of the five policies of the largest weight, with what is drawn beside."""
     history = record.history
     assert history is not None
@@ -335,10 +339,9 @@ def bounds_over_time(record: Record, c: int) -> tuple[dict[str, Steps], float, i
     for i in [0, *sorted(heaviest)]:
         known = np.flatnonzero(np.isfinite(history.bounds[:, i, c]))
         steps[history.names[i]] = [(int(history.episodes[p]), float(history.bounds[p, i, c])) for p in known]
-    name, unit = record.limit_names[c], record.unit(record.limit_names[c])
-    if len(record.limit_names) > 1:
-        unit = f"{name}: {unit}" if unit else name
-    return steps, float(np.atleast_1d(record.threshold)[c]), len(record.sources), unit, policy_colours(record)
+    name, colours = record.limit_names[c], policy_colours(record)
+    shown = name if len(record.limit_names) > 1 else ""
+    return steps, float(np.atleast_1d(record.threshold)[c]), len(record.sources), record.unit(name), colours, shown
 
 
 def weights_over_time(record: Record) -> tuple[Any, Any]:
@@ -347,8 +350,9 @@ def weights_over_time(record: Record) -> tuple[Any, Any]:
     return record.history.episodes, 1.0 - record.history.weights[:, 0]
 
 
-def totals_figure(totals: Array, threshold: float, name: str, unit: str = "") -> Figure:
+def totals_figure(totals: Array, threshold: float, name: str, unit: Unit) -> Figure:
     """Return the spread of episode totals, with the limit on their expectation."""
+    totals, threshold = unit.raw(totals), unit.raw(threshold)
     with rc_context(STYLE):
         figure, axes = _panel()
         counts, edges = np.histogram(totals, bins=min(30, max(5, len(np.unique(totals)))))

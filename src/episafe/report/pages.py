@@ -13,7 +13,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescap
 import episafe
 from episafe.core.errors import InvalidProblem
 from episafe.report import figures
-from episafe.report.verdict import percent, promise, quantity, verdict
+from episafe.report.verdict import percent, promise, verdict
 from episafe.simulation.record import Record, window
 
 RUN, RECORDS, SWEEP = "record.json", "records", "sweep.json"
@@ -88,7 +88,8 @@ def run_page(record: Record) -> str:
 def limit_text(record: Record, c: int) -> str:
     """Return limit c in words, with its unit."""
     name, b = record.limit_names[c], float(np.atleast_1d(record.threshold)[c])
-    return f"expected {name} per episode at least {quantity(b, record.unit(name))}"
+    unit = record.unit(name)
+    return f"expected {name} per episode {unit.bound} {unit.say(b)}"
 
 
 def _cards(record: Record) -> list[tuple[str, str, str]]:
@@ -96,7 +97,9 @@ def _cards(record: Record) -> list[tuple[str, str, str]]:
     if record.is_exact:
         lowest = np.atleast_1d(record.utility_values.min(axis=0))
         for name, low, b in zip(record.limit_names, lowest, np.atleast_1d(record.threshold), strict=True):
-            cards.append((f"lowest expected {name}", f"{low:.4g}", f"limit {quantity(b, record.unit(name))}"))
+            unit = record.unit(name)
+            most = "highest" if unit.factor < 0 else "lowest"
+            cards.append((f"{most} expected {name}", f"{unit.raw(low):.4g}", f"limit: {unit.bound} {unit.say(b)}"))
     cards.append(("incumbent acted in", percent(float(record.incumbent_acted().mean())), "of the episodes"))
     level = str(record.settings.get("level", "heuristic"))
     cards.append(("certificate", {"theorem": "proved", "window": "budget"}.get(level, "none"), promise(record)))
@@ -121,8 +124,7 @@ def _allowed(record: Record) -> list[Shown]:
         "A mixture may be deployed if its bound, the weighted mean of these, reaches the limit. The incumbent's value "
         f"is assumed; the others are proved {promise(record)}."
     )
-    drawn = [figures.to_svg(figures.allowed_figure(record, c)) for c in range(len(record.limit_names))]
-    return [*(Shown(svg, caption) for svg in drawn), acted]
+    return [Shown(figures.to_svg(figures.allowed_figure(record)), caption), acted]
 
 
 def _single_episodes(record: Record) -> dict[str, Any]:
@@ -132,18 +134,19 @@ def _single_episodes(record: Record) -> dict[str, Any]:
     if below is not None and record.mixed().any():
         times = f"In {percent(float(below.mean()))} of the episodes" if below.any() else "In no episode"
         lines.append(
-            f"{times} the acting component itself has an expected utility below the limit. A candidate on trial may; "
+            f"{times} the acting component itself is beyond a limit in expectation. A candidate on trial may be; "
             "the mixture it is drawn from may not."
         )
     if record.utility_totals is not None:
         for c, name in enumerate(record.limit_names):
             totals, b = figures.column(record.utility_totals, c), float(np.atleast_1d(record.threshold)[c])
+            unit, share = record.unit(name), percent(float(np.mean(totals < b)))
+            low, high = sorted(unit.raw(np.quantile(totals, [0.05, 0.95])).tolist())
             caption = (
-                f"{percent(float(np.mean(totals < b)))} of the episode totals are below the limit, which applies to "
-                f"their expectation. The middle 90 % lie between {np.quantile(totals, 0.05):.4g} and "
-                f"{np.quantile(totals, 0.95):.4g}."
+                f"{share} of the episode totals are {unit.beyond} the limit, which applies to their expectation. "
+                f"The middle 90 % lie between {low:.4g} and {high:.4g}."
             )
-            shown.append(Shown(figures.to_svg(figures.totals_figure(totals, b, name, record.unit(name))), caption))
+            shown.append(Shown(figures.to_svg(figures.totals_figure(totals, b, name, unit)), caption))
     return {"lines": lines, "figures": shown}
 
 

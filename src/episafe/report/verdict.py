@@ -13,11 +13,6 @@ PROMISES = {
 }
 
 
-def quantity(value: float, unit: str) -> str:
-    """Return a number with four digits and its unit."""
-    return f"{value:.4g} {unit}".strip()
-
-
 def promise(record: Record) -> str:
     """Return what the bounds of a record are worth, in a few words."""
     text = PROMISES[str(record.settings.get("level", "heuristic"))]
@@ -34,19 +29,21 @@ def percent(share: float) -> str:
 def verdict(record: Record) -> str:
     """Return the outcome of a run in one sentence."""
     K = len(record.reward_values)
-    last, unit = window(K), record.unit("reward")
-    several = len(record.limit_names) > 1
-    limits = " and ".join(
-        (f"{name} " if several else "") + quantity(float(b), record.unit(name))
-        for name, b in zip(record.limit_names, np.atleast_1d(record.threshold), strict=True)
-    )
+    last, unit, names = window(K), record.unit("reward"), record.limit_names
+    units = [record.unit(name) for name in names]
+    kept = [one.say(float(b)) for one, b in zip(units, np.atleast_1d(record.threshold), strict=True)]
+    limits = " and ".join(f"{name} {b}" for name, b in zip(names, kept, strict=True)) if len(names) > 1 else kept[0]
     if not record.is_exact:
         if record.utility_totals is None or record.reward_totals is None:
             return f"{K:,} episodes were played; exact values are unknown."
-        means = ", ".join(f"{mean:.4g}" for mean in np.atleast_1d(record.utility_totals[-last:].mean(axis=0)))
+        means = np.atleast_1d(record.utility_totals[-last:].mean(axis=0)).tolist()
+        found = ", ".join(
+            f"{name} {one.raw(mean):.4g} (limit: {one.bound} {b})"
+            for name, one, mean, b in zip(names, units, means, kept, strict=True)
+        )
         return (
-            f"The last {last:,} of {K:,} episodes had mean {', '.join(record.limit_names)} {means} (limit {limits}) "
-            f"and mean reward {quantity(float(record.reward_totals[-last:].mean()), unit)}; exact values are unknown."
+            f"The last {last:,} of {K:,} episodes had mean {found} and mean reward "
+            f"{unit.say(float(record.reward_totals[-last:].mean()))}; exact values are unknown."
         )
     below = int(record.violating().sum())
     word = "Safe: by exact values none" if not below else f"Unsafe: by exact values {below:,}"
@@ -57,8 +54,13 @@ def verdict(record: Record) -> str:
     if math.isfinite(record.optimum) and end > start and record.optimum > start + 1e-9:
         way = f", {percent((end - start) / (record.optimum - start))} of the way to the optimum"
     moved = "fell" if end < start - 5e-4 * abs(start) else "rose" if end > start + 5e-4 * abs(start) else "stayed"
-    change = f"stayed at {start:.4g}" if moved == "stayed" else f"{moved} from {start:.4g} to {end:.4g}"
+    change = (
+        f"stayed at {unit.say(start)}"
+        if moved == "stayed"
+        else f"{moved} from {unit.raw(start):.4g} to {unit.say(end)}"
+    )
+    side = " or ".join(dict.fromkeys(one.beyond for one in units))
     return (
-        f"{word} of the {K:,} deployed policies {were} below the limit{'s' if several else ''} of {limits}; "
-        f"expected reward {change}{' ' + unit if unit else ''}{way}."
+        f"{word} of the {K:,} deployed policies {were} {side} the limit{'s' if len(names) > 1 else ''} of {limits}; "
+        f"expected reward {change}{way}."
     )

@@ -13,7 +13,7 @@ from markupsafe import Markup
 
 import episafe
 from episafe.core.errors import DamagedLog
-from episafe.core.types import INCUMBENT
+from episafe.core.types import INCUMBENT, Unit
 from episafe.report.figures import evidence_figure, to_svg, totals_figure
 from episafe.session.audit import read_lines
 from episafe.session.events import Deploy, decode_lines, of_numbers
@@ -76,7 +76,12 @@ class Follower:
             if self._drawn[0] != self.state.number:
                 self._drawn = self.state.number, [self._figure(c, one) for c, one in enumerate(status["limits"])]
                 self._spread = [self._totals(c, one) for c, one in enumerate(status["limits"])]
+            assert self.state.begin is not None
+            units, reward = self._units, self.state.begin.reward_unit
             return self._template.render(
+                units=units,
+                shown=lambda c, total: "–" if total is None else _number(units[c].raw(total)),
+                reward=lambda total: "–" if total is None else _number(reward.raw(total)),
                 style=Markup(self._style.render()),
                 version=episafe.__version__,
                 title="Session " + (self.name or Path(str(self.location)).resolve().name),
@@ -93,6 +98,12 @@ class Follower:
                 spread=self._spread,
             )
 
+    @property
+    def _units(self) -> list[Unit]:
+        """Return the units of the limits, in which the page shows totals."""
+        assert self.state.begin is not None
+        return [one.unit for one in self.state.begin.limits]
+
     def _figure(self, c: int, limit: dict[str, Any]) -> str:
         """Return the bounds of the policies deployed most, and the weight of learned policies, as SVG."""
         if len(self._history) < 2:
@@ -106,14 +117,14 @@ class Follower:
         at, weights, bounds = (list(column) for column in zip(*self._history, strict=True))
         for name in curves.keys() - bounds[-1]:
             curves[name].append((curves[name][-1][0] + self._stride, math.nan))  # where its trial ended
-        return to_svg(evidence_figure(curves, limit["threshold"], weights, limit["unit"], at=at))
+        return to_svg(evidence_figure(curves, limit["threshold"], weights, self._units[c], at=at))
 
     def _totals(self, c: int, limit: dict[str, Any]) -> tuple[str, float]:
         """Return the spread of the latest totals as SVG, and the share of them that is below the limit."""
         totals = np.array([one.utility[c] for one in self.state.recent])
         if len(totals) < 2:
             return "", 0.0
-        svg = to_svg(totals_figure(totals, limit["threshold"], limit["name"], limit["unit"]))
+        svg = to_svg(totals_figure(totals, limit["threshold"], limit["name"], self._units[c]))
         return svg, float(np.mean(totals < limit["threshold"]))
 
 

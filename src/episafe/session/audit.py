@@ -1,7 +1,7 @@
 """Audits and explanations: apply a log with a fresh certifier and check each event before it is applied."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -12,7 +12,7 @@ import numpy as np
 
 from episafe.core.agent import Agent
 from episafe.core.errors import DamagedLog, InvalidEpisode
-from episafe.core.types import INCUMBENT, Array
+from episafe.core.types import INCUMBENT, Array, Unit
 from episafe.session.events import (
     Abandon,
     AlarmRaised,
@@ -270,7 +270,8 @@ def explain(location: str | Path, deployment: int, name: str | None = None) -> E
         state.apply([event])
     if not facts:
         raise ValueError(f"there is no deployment {deployment}: the session has {state.num_deployed}, counted from 0")
-    return Explanation(facts, list(_lines(facts)))
+    assert state.begin is not None
+    return Explanation(facts, list(_lines(facts, [one.unit for one in state.begin.limits], state.begin.reward_unit)))
 
 
 def _facts_of_plan(state: SessionState, body: Deploy) -> dict[str, Any]:
@@ -290,7 +291,7 @@ def _facts_of_plan(state: SessionState, body: Deploy) -> dict[str, Any]:
     }
 
 
-def _lines(facts: dict[str, Any]) -> Iterator[str]:
+def _lines(facts: dict[str, Any], units: Sequence[Unit], reward: Unit) -> Iterator[str]:
     yield f"Deployment {facts['deployment']} of {facts['time']}: {facts['component']} acted."
     if len(facts["weights"]) > 1:
         shares = ", ".join(f"{key} {weight:.1%}" for key, weight in facts["weights"].items())
@@ -299,22 +300,23 @@ def _lines(facts: dict[str, Any]) -> Iterator[str]:
         yield f"Reason: {facts['reason']}."
     if set(facts["weights"]) == {INCUMBENT}:
         yield "The incumbent is assumed to keep every limit."
-    for (limit, threshold), bound in zip(facts["limits"].items(), facts["bounds"], strict=True):
+    for (limit, threshold), unit, bound in zip(facts["limits"].items(), units, facts["bounds"], strict=True):
         if bound is not None:
             worth = "proved" if facts["level"] == "theorem" else "estimated"
-            yield f"{limit}: expected total {worth} to be at least {bound:.6g}; the limit is {threshold:.6g}."
+            said = f"expected total {worth} to be {unit.bound} {unit.say(bound, 6)}"
+            yield f"{limit}: {said}; the limit is {unit.say(threshold, 6)}."
     for key, bound in facts["proved"].items():
         if bound is not None and len(facts["weights"]) > 1:
             word = "stated" if key == INCUMBENT else "proved"
-            yield f"  {key}: {word} {', '.join(f'{value:.6g}' for value in bound)}."
+            yield f"  {key}: {word} {', '.join(unit.say(value, 6) for unit, value in zip(units, bound, strict=True))}."
     outcome = facts["outcome"]
     if outcome is None:
         yield "It has not been reported: it counts at its worst."
     elif outcome["kind"] == "abandon":
         yield f"It was abandoned ({outcome['reason']}): it counts at its worst."
     else:
-        totals = zip(facts["limits"], outcome["episode"]["total_utility"], strict=True)
-        reached = ", ".join(f"{limit} {total:.6g}" for limit, total in totals)
-        yield f"Reported at {outcome['time']}: {reached}, reward {outcome['episode']['total_reward']:.6g}."
+        totals = zip(facts["limits"], units, outcome["episode"]["total_utility"], strict=True)
+        reached = ", ".join(f"{limit} {unit.say(total, 6)}" for limit, unit, total in totals)
+        yield f"Reported at {outcome['time']}: {reached}, reward {reward.say(outcome['episode']['total_reward'], 6)}."
         if outcome.get("overridden"):
             yield f"A person took {outcome['overridden']} actions: it counts at its worst."

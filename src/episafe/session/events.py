@@ -21,7 +21,7 @@ import numpy as np
 
 from episafe.core.agent import Evidence
 from episafe.core.errors import DamagedLog, InvalidEpisode
-from episafe.core.types import Array, Episode
+from episafe.core.types import Array, Episode, Unit
 
 START_HASH = "0" * 64
 Numbers = tuple[float | None, ...]  # None for NaN, which JSON cannot say
@@ -39,7 +39,7 @@ class Limit(Body, frozen=True):
     slack: float | None = None
     least_total: float = 0.0
     floor: float | None = None
-    unit: str = ""
+    unit: Unit = Unit()
     cut: float | None = None
 
 
@@ -66,7 +66,7 @@ class Begin(Body, frozen=True):
     monitors: float
     salt: str
     version: str
-    reward_unit: str = ""
+    reward_unit: Unit = Unit()
 
 
 class NewCandidate(Body, frozen=True):

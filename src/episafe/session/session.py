@@ -140,7 +140,7 @@ class Session:
     def _first_event(self, false_alarm: float) -> Begin:
         task = self.agent.task
         told = fingerprint(task), identity(task.incumbent), limits_of(task), task.horizon, self.agent.settings()
-        unit = task.units.get("reward", "")
+        unit = task.unit("reward")
         return Begin(*told, float(false_alarm), secrets.token_hex(16), str(episafe.__version__), unit)
 
     @property

@@ -369,10 +369,10 @@ class SessionState:
             "last_event": self.last_time,
             "agent": self.begin.agent,
             "limits": [
-                {"name": one.name, "threshold": one.threshold, "slack": one.slack, "unit": units.get(one.name, "")}
+                {"name": one.name, "threshold": one.threshold, "slack": one.slack, "unit": units[one.name].text}
                 for one in self.task.constraints
             ],
-            "reward_unit": self.begin.reward_unit,
+            "reward_unit": self.begin.reward_unit.text,
             "halted": self.halt_reason or (f"{due[0].monitor}: {due[0].message}" if due else ""),
             "invalid": invalid,
             "promoted": self.promoted,
@@ -446,7 +446,7 @@ def stated_utilities(task: Task) -> Array:
 def limits_of(task: Task) -> tuple[Limit, ...]:
     """Return the limits of a task as recorded."""
     return tuple(
-        Limit(one.name, one.threshold, one.slack, one.least_total, one.floor, task.units.get(one.name, ""), one.cut)
+        Limit(one.name, one.threshold, one.slack, one.least_total, one.floor, task.unit(one.name), one.cut)
         for one in task.constraints
     )
 

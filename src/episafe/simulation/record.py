@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from episafe.core.errors import DamagedLog
 from episafe.core.files import write_atomically
 from episafe.core.policy import Mixture, Policy
-from episafe.core.types import INCUMBENT, SOURCES, Array, IntArray, Plan
+from episafe.core.types import INCUMBENT, SOURCES, Array, IntArray, Plan, Unit
 
 EPISODES, MANIFEST = "episodes.npz", "record.json"
 ROUNDING = 1e-9  # far above the float64 rounding of a value of order H, far below any violation that matters
@@ -108,9 +108,9 @@ class Record:
         """Return the names of the limits, (m,)."""
         return self.constraint_names or (str(self.settings.get("limit", "utility")),)
 
-    def unit(self, name: str) -> str:
-        """Return the unit of the reward ("reward") or of a limit, as the problem states it; "" if it states none."""
-        return str(self.settings.get("units", {}).get(name, ""))
+    def unit(self, name: str) -> Unit:
+        """Return the unit of the reward ("reward") or of a limit, as the problem states it."""
+        return Unit(*self.settings.get("units", {}).get(name, ()))
 
     @property
     def acting(self) -> NDArray[np.str_]:

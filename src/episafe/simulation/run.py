@@ -78,7 +78,7 @@ def run(
     seconds = time.perf_counter() - began
     settings = {**world.problem.origin, **agent.settings(), f"num_{world.unit}": K, "run_seed": int(seed)}
     settings |= {**world.settings(), **versions(), "seconds": seconds}
-    settings |= {"limit": task.constraints[0].name, "units": dict(task.units)}
+    settings |= {"limit": task.constraints[0].name, "units": {name: list(task.unit(name)) for name in task.units}}
     optimum = world.optimum() if columns.optima is None else float(columns.optima.mean())
     return columns.record(optimum, task.thresholds, settings, [one.name for one in task.constraints])
 
