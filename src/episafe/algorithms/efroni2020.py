@@ -9,9 +9,8 @@ import math
 
 import numpy as np
 
-from episafe.core.agent import EVERY, Replanning, register
+from episafe.core.agent import register
 from episafe.core.policy import TablePolicy, uniform_table
-from episafe.core.task import ProblemLike
 from episafe.core.types import Array, Plan
 from episafe.kernels.policy_values import policy_values
 from episafe.kernels.tabular import KernelBox
@@ -129,28 +128,17 @@ class OptPrimalDual(CountingAgent):
     stepped by the value of π_k, there by that of π_{k+1}.
     """
 
-    def __init__(
-        self,
-        problem: ProblemLike,
-        num_episodes: int,
-        delta: float = 0.05,
-        bonus: float = 1.0,
-        replan: Replanning = EVERY,
-    ) -> None:
-        super().__init__(problem, num_episodes, delta, bonus, replan)
-        H, _, A = self.counts.shape
-        rho = H / float(self.task.slacks.min())
-        self._policy_step = math.sqrt(2 * math.log(A) / num_episodes) / (H * (1 + rho))
-        self._step = rho / (H * math.sqrt(num_episodes))
-        self._next: Array = uniform_table(*self.counts.shape)
+    _next: Array | None = None  # π_{k+1}
 
     def decide(self) -> Plan:
         """Return π_k, and step policy and multiplier."""
-        task, lams, policy, H = self.task, self.lams, self._next, self.counts.shape[0]
+        task, lams, (H, _, A), K = self.task, self.lams, self.counts.shape, self.confidence.num_episodes or 1
+        policy, rho = uniform_table(*self.counts.shape) if self._next is None else self._next, H / task.slacks.min()
+        step, policy_step = rho / (H * math.sqrt(K)), math.sqrt(2 * math.log(A) / K) / (H * (1 + rho))
         signals = self.counts.signals + H * box_of(self).bonus
         Q, _, V = clipped_pass(self.counts.kernel(), signals, np.arange(H, 0, -1.0), lambda h, _: policy[h])
-        weights = policy * np.exp(self._policy_step * (Q[0] + np.tensordot(lams, Q[1:], axes=1)))
+        weights = policy * np.exp(policy_step * (Q[0] + np.tensordot(lams, Q[1:], axes=1)))
         self._next = weights / weights.sum(axis=-1, keepdims=True)
         utilities = V[1:, task.initial_state]
-        self.lams = np.maximum(0.0, lams + self._step * (task.thresholds - utilities))
+        self.lams = np.maximum(0.0, lams + step * (task.thresholds - utilities))
         return Plan(TablePolicy(policy), "search", utilities, self.level, lam=float(lams.sum()))

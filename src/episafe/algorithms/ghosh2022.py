@@ -10,7 +10,7 @@ from episafe.algorithms.opse import as_policy
 from episafe.algorithms.softmax_agent import SoftmaxAgent
 from episafe.core.agent import EVERY, Replanning, register
 from episafe.core.task import ProblemLike, task_of
-from episafe.core.types import Array, Plan, Settings
+from episafe.core.types import Array, Plan
 from episafe.kernels.softmax_arrays import Search
 from episafe.linear.constants import Constants
 from episafe.linear.counts import Confidence
@@ -80,7 +80,3 @@ class Ghosh2022(SoftmaxAgent):
         found = decide(self.model, self.constants, self.lam.copy())
         self.lam[:] = np.clip(self.lam + self.eta * (self.task.thresholds - found.bounds), 0.0, self.constants.lam_max)
         return self.as_plan(found)
-
-    def settings(self) -> Settings:
-        """Return K, δ and the factor beside the general settings."""
-        return super().settings() | self.confidence.settings()

@@ -9,7 +9,7 @@ from episafe.algorithms.opse import Evaluation, as_policy, log_softmax, ridge
 from episafe.algorithms.softmax_agent import SoftmaxAgent
 from episafe.core.agent import EVERY, Replanning, register
 from episafe.core.task import ProblemLike, task_of
-from episafe.core.types import Array, Plan, Settings
+from episafe.core.types import Array, Plan
 from episafe.kernels.softmax_arrays import Search
 from episafe.linear.constants import Constants
 from episafe.linear.counts import Confidence
@@ -86,7 +86,3 @@ class LSVIUCB(SoftmaxAgent):
         else:
             found = decide(self.model, self.constants)
         return replace(self.as_plan(found), bounds=np.full(self.task.num_constraints, np.nan))
-
-    def settings(self) -> Settings:
-        """Return K, δ and the factor beside the general settings."""
-        return super().settings() | self.confidence.settings()

@@ -8,6 +8,7 @@ from episafe.core.agent import Agent, Replanning
 from episafe.core.task import ProblemLike
 from episafe.core.types import Array, Episode, Plan, Settings
 from episafe.linear.constants import Constants
+from episafe.linear.counts import Confidence
 from episafe.linear.planner import Decision
 from episafe.linear.ridge import SoftmaxModel
 
@@ -24,6 +25,7 @@ class SoftmaxAgent(Agent):
 
     variant: str = "text"
     reason: ClassVar[str] = ""  # why the incumbent is deployed, where it is
+    confidence: Confidence | None = None  # what the constants were made of, where the paper says
 
     def __init__(self, problem: ProblemLike, constants: Constants, replan: Replanning, optimistic: bool) -> None:
         super().__init__(problem, replan)
@@ -57,4 +59,5 @@ class SoftmaxAgent(Agent):
     def settings(self) -> Settings:
         """Return every constant beside the general settings; the statement only where the level is the constants'."""
         own = self.constants.settings() | super().settings() | {"variant": self.variant}
+        own |= {} if self.confidence is None else self.confidence.settings()
         return own if self.level == self.constants.level else own | {"statement": ""}

@@ -9,13 +9,13 @@ import hashlib
 import re
 from collections.abc import Callable
 from contextlib import suppress
-from functools import cache, update_wrapper
+from functools import cache
 from pathlib import Path
 from typing import Any
 
-from numba import njit, types
+from numba import njit
 from numba.core.caching import IndexDataCacheFile
-from numba.extending import overload
+from numba.extending import overload, register_jitable
 
 Function = Callable[..., Any]
 INLINED: Any = {"_nrt": False, "forceinline": True, "error_model": "numpy"}
@@ -40,21 +40,9 @@ def inlined_kernel(function: Function) -> Any:
 
 
 def plain_kernel(function: Function) -> Function:
-    """An inlined kernel on a few numbers, which Python runs as it is written, on floats."""
-    return Formula(function)
-
-
-class Formula:
-    """What kernels take into themselves and Python can call."""
-
-    def __init__(self, function: Function) -> None:
-        update_wrapper(self, function)
-        self.py_func, self.in_kernels = function, inlined_kernel(function)
-        self._numba_type_ = types.Dispatcher(self.in_kernels)  # what numba takes it for
-
-    def __call__(self, *numbers: float) -> Any:
-        """The formula, from Python."""
-        return self.py_func(*map(float, numbers))
+    """A formula on a few numbers that becomes part of kernels, and that Python runs as it is written."""
+    compiled: Function = register_jitable(**INLINED)(function)
+    return compiled
 
 
 def by_model(forms: dict[type, Function]) -> Callable[[Function], Function]:

@@ -3,10 +3,10 @@
 import numpy as np
 
 from episafe.core.types import SAFE, SEARCH, ZERO
-from episafe.kernels.compilation import by_model, inlined_kernel, lean_kernel
+from episafe.kernels.compilation import by_model, inlined_kernel, kernel, lean_kernel
 from episafe.kernels.lanes import LANES, fma, largest, load, root, spread, store
 from episafe.kernels.softmax_arrays import Counts, Dense
-from episafe.kernels.softmax_pass import predict, row, shaped, softmax_step
+from episafe.kernels.softmax_pass import clipped, predict, row, shaped, softmax_step, value_limits
 
 
 def _refresh_dense(model, slots, work, scales):  # type: ignore[no-untyped-def]
@@ -244,11 +244,36 @@ def decide(model, slots, work, scales, search, none):  # type: ignore[no-untyped
     return SEARCH if passes or not search.fallback else SAFE
 
 
-@inlined_kernel
-def evaluate_all(model, slots, work, scales, table):  # type: ignore[no-untyped-def]
-    """Write π of the decision's λ at all described states to `table`; the values in `work` become those of lane 0."""
+@kernel
+def decide_all(model, slots, work, scales, search, table, none):  # type: ignore[no-untyped-def]
+    """Decide, and write π of the decision's λ at all described states to `table`, unless that is empty.
+
+    Return the source. The values in `work` become those of lane 0.
+    """
+    source = decide(model, slots, work, scales, search, none)
+    if source == SAFE or table.shape[0] == 0:
+        return source
     for c in range(work.lams.shape[0]):
         for lane in range(LANES):
             work.lams[c, lane] = work.lam[c]
     work.lane[0] = 0
     evaluate(model, slots, work, scales, slots.described, table)
+    return source
+
+
+@kernel
+def act(told, bonus, PV, scales, lams, steps_left):  # type: ignore[no-untyped-def]
+    """Return π^λ (A,) at one state from reward and utilities `told` (1+m, A), β (A,), P̂V (G, A) and λ (m,)."""
+    (most_r, most, least), pi = value_limits(float(steps_left), scales), np.empty(bonus.shape[0])
+    for a in range(pi.shape[0]):
+        beta = bonus[a]
+        r = told[0, a] + clipped(scales.C_r, beta, PV[0, a], 0.0, most_r)
+        dagger = clipped(scales.C_dagger, beta, PV[1, a], 0.0, scales.B_dagger * most)
+        pi[a] = fma(scales.B_dagger, beta, dagger) + r
+        for c in range(lams.shape[0]):
+            pi[a] += lams[c] * (told[1 + c, a] + clipped(scales.C_u, beta, PV[2 + c, a], least, most))
+    top, total = pi.max(), 0.0
+    for a in range(pi.shape[0]):
+        pi[a] = np.exp((pi[a] - top) / scales.kappa)
+        total += pi[a]
+    return pi / total

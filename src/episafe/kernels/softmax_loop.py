@@ -1,7 +1,4 @@
-"""Episodes of a softmax agent on a known kernel; with no episodes to play, one decision.
-
-Python asks for single decisions through the same function, so that the search for λ is compiled once.
-"""
+"""Episodes of a softmax agent on a known kernel."""
 
 from typing import NamedTuple
 
@@ -9,11 +6,9 @@ import numpy as np
 
 from episafe.core.types import SAFE, Array, IntArray
 from episafe.kernels.compilation import kernel
-from episafe.kernels.lanes import fma
 from episafe.kernels.simulation import policy_values, simulate
-from episafe.kernels.softmax_decision import decide, evaluate_all
+from episafe.kernels.softmax_decision import decide_all
 from episafe.kernels.softmax_learning import is_full, learn, most_transitions
-from episafe.kernels.softmax_pass import clipped, value_limits
 
 
 class Deployed(NamedTuple):
@@ -38,7 +33,7 @@ class Deployed(NamedTuple):
 def play(law, deployed, learner, streams, facts, start, stop):  # type: ignore[no-untyped-def]
     """Play episodes `start` to `stop`, or until the model is full; return the first episode not played.
 
-    With start = stop a plan is made. `learner`: model, slots, phi, work, scales, search, and the growth of ln det Λ
+    `learner`: model, slots, phi, work, scales, search, and the growth of ln det Λ
     after which to plan again. `facts`: values and bounds (K, 1+m), sources and plan ids (K,). `law.utility` is
     (m, H, S, A).
     """
@@ -47,10 +42,10 @@ def play(law, deployed, learner, streams, facts, start, stop):  # type: ignore[n
     H = work.V.shape[0] - 1
     states, places = np.empty(H + 1, dtype=np.int64), np.zeros(H + 1, dtype=np.int64)
     actions, ahead = np.empty(H, dtype=np.int64), most_transitions(slots, H)
-    for k in range(start, max(stop, start + 1)):
+    for k in range(start, stop):
         if deployed.marks[2]:
             replan(law, deployed, learner)
-        if k == stop or is_full(model, ahead):
+        if is_full(model, ahead):
             return k
         for g in range(values.shape[1]):
             values[k, g], bounds[k, g] = deployed.values[g], deployed.bounds[g]
@@ -68,13 +63,11 @@ def play(law, deployed, learner, streams, facts, start, stop):  # type: ignore[n
 def replan(law, deployed, learner):  # type: ignore[no-untyped-def]
     """Decide, and put the new plan in force."""
     model, slots, _, work, scales, search, _ = learner
-    source = decide(model, slots, work, scales, search, deployed.none)
+    source = decide_all(model, slots, work, scales, search, deployed.table, deployed.none)
     H, S, A = deployed.table.shape
-    if source != SAFE and H > 0:
-        evaluate_all(model, slots, work, scales, deployed.table)
     for p in range(model.log_det.shape[0]):
         deployed.information[p] = model.log_det[p]
-    for h in range(deployed.running.shape[0]):
+    for h in range(H):
         for s in range(S):
             total = 0.0
             for a in range(A):
@@ -86,26 +79,7 @@ def replan(law, deployed, learner):  # type: ignore[no-untyped-def]
     for c in range(work.lam.shape[0]):
         deployed.bounds[0] += work.lam[c]
         deployed.bounds[1 + c] = work.bound[c]
-        if law.P.shape[0] > 0:
-            V_r, V_u = policy_values(law.P, law.reward, law.utility[c], deployed.table, law.initial_state)
-            deployed.values[0], deployed.values[1 + c] = V_r, V_u
+        V_r, V_u = policy_values(law.P, law.reward, law.utility[c], deployed.table, law.initial_state)
+        deployed.values[0], deployed.values[1 + c] = V_r, V_u
     deployed.marks[0], deployed.marks[2] = source, 0
     deployed.marks[1] += 1
-
-
-@kernel
-def act(told, bonus, PV, scales, lams, steps_left):  # type: ignore[no-untyped-def]
-    """Return π^λ (A,) at one state from reward and utilities `told` (1+m, A), β (A,), P̂V (G, A) and λ (m,)."""
-    (most_r, most, least), pi = value_limits(float(steps_left), scales), np.empty(bonus.shape[0])
-    for a in range(pi.shape[0]):
-        beta = bonus[a]
-        r = told[0, a] + clipped(scales.C_r, beta, PV[0, a], 0.0, most_r)
-        dagger = clipped(scales.C_dagger, beta, PV[1, a], 0.0, scales.B_dagger * most)
-        pi[a] = fma(scales.B_dagger, beta, dagger) + r
-        for c in range(lams.shape[0]):
-            pi[a] += lams[c] * (told[1 + c, a] + clipped(scales.C_u, beta, PV[2 + c, a], least, most))
-    top, total = pi.max(), 0.0
-    for a in range(pi.shape[0]):
-        pi[a] = np.exp((pi[a] - top) / scales.kappa)
-        total += pi[a]
-    return pi / total

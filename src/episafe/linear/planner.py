@@ -15,15 +15,13 @@ from episafe.core.policy import Policy, TablePolicy
 from episafe.core.task import ProblemLike, Task, task_of
 from episafe.core.types import SAFE, SOURCES, Array, Document, Episode, Source, State, is_outside
 from episafe.kernels.policy_values import policy_values
-from episafe.kernels.simulation import Law
 from episafe.kernels.softmax_arrays import ENTROPY, NO_ENTROPY, RELEASED_ENTROPY, Dense, Scales, Search
-from episafe.kernels.softmax_loop import Deployed, act, play
+from episafe.kernels.softmax_decision import act, decide_all
 from episafe.linear.constants import Constants
 from episafe.linear.counts import hopeful_policy
 from episafe.linear.ridge import SoftmaxModel
 
 Variant = Literal["text", "released"]  # the rules of the paper, or of its released code
-UNUSED = np.random.default_rng(0), np.random.default_rng(0)  # streams of a call that plays no episode
 
 
 class Rules(NamedTuple):
@@ -120,25 +118,8 @@ def new_table(model: SoftmaxModel) -> Array:
 
 def search_lam(model: SoftmaxModel, scales: Scales, search: Search, table: Array) -> int:
     """Search for λ and fill the table with π^λ; return the source. λ and its bounds are left in `model.work`."""
-    m = model.task.num_constraints
     model.estimate_signals(scales.curve, 0.0 if math.isinf(scales.most_lost) else model.ridge)
-    none, marks = np.zeros((0, 0, 0)), np.array([0, 0, 1])
-    own = np.zeros((0, *table.shape[1:])), np.zeros(1 + m), np.zeros(1 + m), marks, model.arrays.log_det.copy()
-    facts = np.zeros((0, 1 + m)), np.zeros((0, 1 + m)), np.zeros(0, dtype=np.int8), np.zeros(0, dtype=np.int64)
-    learner = model.arrays, model.slots, model._phi, model.work, scales, search, 0.0
-    play(NO_LAW, Deployed(table, *own, frozen(none), none), learner, UNUSED, facts, 0, 0)
-    return int(marks[0])
-
-
-def frozen(array: Array) -> Array:
-    """Return a read-only view in C order."""
-    view = np.ascontiguousarray(array).view()
-    view.setflags(write=False)
-    return view
-
-
-FOUR = frozen(np.zeros((0, 0, 0, 0)))
-NO_LAW = Law(FOUR, FOUR, frozen(np.zeros((0, 0, 0))), FOUR, 0)
+    return int(decide_all(model.arrays, model.slots, model.work, scales, search, table, np.zeros((0, 0, 0))))
 
 
 # policies

@@ -15,7 +15,7 @@ from episafe.core.types import SAFE, SOURCES, Array, Plan
 from episafe.kernels.simulation import Law, running_sums
 from episafe.kernels.softmax_arrays import Scales, Search
 from episafe.kernels.softmax_loop import Deployed, play
-from episafe.linear.planner import GHOSH, Decision, frozen
+from episafe.linear.planner import GHOSH, Decision
 from episafe.problems.linear import LinearCMDP
 from episafe.simulation.record import Columns
 from episafe.simulation.run import CompiledLoop
@@ -69,6 +69,13 @@ def law_of(cmdp: LinearCMDP) -> Law:
         told = frozen(distinct_steps(cmdp._reward)), frozen(np.array(utilities))
         _laws[cmdp] = Law(P, frozen(running_sums(P)), *told, first)
     return _laws[cmdp]
+
+
+def frozen(array: Array) -> Array:
+    """Return a read-only view in C order."""
+    view = np.ascontiguousarray(array).view()
+    view.setflags(write=False)
+    return view
 
 
 def _deployed(cmdp: LinearCMDP, agent: Learner, plan: Plan, then: Array) -> Deployed:
