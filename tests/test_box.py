@@ -10,7 +10,7 @@ from scipy.stats import binom
 import episafe as es
 import oracles
 from episafe.certify.box import Box
-from episafe.kernels.policy_values import policy_values
+from episafe.kernels.simulation import policy_values
 from episafe.kernels.tabular import greedy_bounds, interval, policy_bounds, tighten
 from test_observation import GOOD, episode, play, two_steps
 

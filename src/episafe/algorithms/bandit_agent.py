@@ -16,7 +16,7 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 
 from episafe.core.agent import EVERY, Agent, Replanning
-from episafe.core.checks import as_probability, is_number
+from episafe.core.checks import as_count, as_probability, is_number
 from episafe.core.errors import InvalidProblem
 from episafe.core.task import ProblemLike
 from episafe.core.types import Array, Episode, Plan, Settings
@@ -107,7 +107,7 @@ class BanditAgent(Agent):
         self.model = Regression(self.task.dim, 1 + self.task.num_constraints)
         if self.one_limit and self.task.num_constraints > 1:
             raise InvalidProblem(f"{self.facts.label} takes one limit, got {self.task.num_constraints}: use OPLBSP")
-        self.num_rounds = None if num_rounds is None and not self.needs_rounds else as_rounds(num_rounds)
+        self.num_rounds = None if num_rounds is None and not self.needs_rounds else as_count("num_rounds", num_rounds)
         self.delta, self.label, self._told_radius = as_probability("delta", delta), label or self.facts.name, radius
         self.radius = radius_of(radius, self.task, self.num_rounds, self.delta)
         self.level = "theorem" if isinstance(radius, str) and self.keeps_limits else "heuristic"
@@ -207,10 +207,3 @@ def radius_of(kind: str | float, task: BanditTask, num_rounds: int | None, delta
     if num_rounds is None:
         raise InvalidProblem('radius "paper" needs num_rounds: give it, or use radius="determinant", which needs none')
     return Radius(B, R, constant=d * math.log(2 * s * num_rounds / delta), limit=2.0 * num_rounds)
-
-
-def as_rounds(value: object) -> int:
-    """Return K, a whole number ≥ 1; 1e5 is one."""
-    if not is_number(value) or not math.isfinite(value) or int(value) != value or value < 1:
-        raise InvalidProblem(f"num_rounds must be a whole number >= 1, got {value!r}: it is K, the rounds to be played")
-    return int(value)

@@ -12,7 +12,7 @@ import numpy as np
 from episafe.core.agent import register
 from episafe.core.policy import TablePolicy, uniform_table
 from episafe.core.types import Array, Plan
-from episafe.kernels.policy_values import policy_values
+from episafe.kernels.simulation import policy_values
 from episafe.kernels.tabular import KernelBox
 from episafe.kernels.tabular_optimum import optimum
 from episafe.linear.counts import (

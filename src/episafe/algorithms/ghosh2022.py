@@ -71,12 +71,12 @@ class Ghosh2022(SoftmaxAgent):
     @property
     def search(self) -> Search:
         """Return what the compiled form reads: it steps `lam` itself."""
-        return GHOSH.search(self.constants, self.task.thresholds)._replace(step=self.eta, dual=self.lam)
+        return super().search._replace(step=self.eta, dual=self.lam)
 
     def decide(self) -> Plan:
         """Return the plan of π_k, and step λ."""
         if type(self) is Ghosh2022:
-            return self.as_plan(searched(self.model, GHOSH.scales(self.constants, self.model.num_actions), self.search))
+            return self.as_plan(searched(self.model, self.scales, self.search))
         found = decide(self.model, self.constants, self.lam.copy())
         self.lam[:] = np.clip(self.lam + self.eta * (self.task.thresholds - found.bounds), 0.0, self.constants.lam_max)
         return self.as_plan(found)

@@ -16,7 +16,8 @@ from episafe.core.checks import TOLERANCE
 from episafe.core.policy import Mixture, TablePolicy
 from episafe.core.task import ProblemLike, Task
 from episafe.core.types import INCUMBENT, Array, Plan
-from episafe.kernels.tabular_optimum import MULTIPLIERS, share_reaching
+from episafe.kernels.mixture import payer_share
+from episafe.kernels.tabular_optimum import MULTIPLIERS
 from episafe.linear.counts import Confidence, CountingAgent, TransitionCounts, needs_one_limit
 
 Choice = Callable[[int, Array, Array], Array]  # (h, Q̃ʳ (n, S, A), Q̲ᵘ (n, S, A)) -> π_h (n, S, A)
@@ -113,7 +114,7 @@ class MixingBounds:
 
 def with_safer(bolder: Bounded, safer: Bounded, threshold: float) -> Bounded:
     """Return the bounds of a mixture: `bolder` with the least share of `safer` whose bound reaches the threshold."""
-    share = 0.0 if bolder.utility >= threshold else share_reaching(bolder.utility, safer.utility, threshold)
+    share = 0.0 if bolder.utility >= threshold else payer_share(bolder.utility, safer.utility, threshold)
     reward = (1.0 - share) * bolder.reward + share * safer.reward
     return bolder._replace(reward=reward, utility=(1.0 - share) * bolder.utility + share * safer.utility, share=share)
 

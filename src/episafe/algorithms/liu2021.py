@@ -11,7 +11,7 @@ import numpy as np
 from episafe.core.agent import register
 from episafe.core.policy import TablePolicy
 from episafe.core.types import Array, Plan
-from episafe.kernels.policy_values import policy_values
+from episafe.kernels.simulation import policy_values
 from episafe.kernels.tabular_optimum import optimum, passes
 from episafe.linear.counts import Confidence, CountingAgent, TransitionCounts, clipped_pass, needs_tables
 

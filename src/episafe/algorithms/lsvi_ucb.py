@@ -82,7 +82,7 @@ class LSVIUCB(SoftmaxAgent):
     def decide(self) -> Plan:
         """Return the plan for the next episode."""
         if type(self) is LSVIUCB:
-            found = searched(self.model, GHOSH.scales(self.constants, self.model.num_actions), self.search)
+            found = searched(self.model, self.scales, self.search)
         else:
             found = decide(self.model, self.constants)
         return replace(self.as_plan(found), bounds=np.full(self.task.num_constraints, np.nan))

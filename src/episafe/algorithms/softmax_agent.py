@@ -7,9 +7,10 @@ import numpy as np
 from episafe.core.agent import Agent, Replanning
 from episafe.core.task import ProblemLike
 from episafe.core.types import Array, Episode, Plan, Settings
+from episafe.kernels.softmax_arrays import Scales, Search
 from episafe.linear.constants import Constants
 from episafe.linear.counts import Confidence
-from episafe.linear.planner import Decision
+from episafe.linear.planner import GHOSH, Decision, Rules
 from episafe.linear.ridge import SoftmaxModel
 
 
@@ -25,12 +26,23 @@ class SoftmaxAgent(Agent):
 
     variant: str = "text"
     reason: ClassVar[str] = ""  # why the incumbent is deployed, where it is
+    rules: Rules = GHOSH
     confidence: Confidence | None = None  # what the constants were made of, where the paper says
 
     def __init__(self, problem: ProblemLike, constants: Constants, replan: Replanning, optimistic: bool) -> None:
         super().__init__(problem, replan)
         self.constants = constants
         self.model = SoftmaxModel(self.task, constants.ridge, constants.C_theta, optimistic)
+
+    @property
+    def scales(self) -> Scales:
+        """Return the constants of the backward recursion, for the compiled search."""
+        return self.rules.scales(self.constants, self.model.num_actions)
+
+    @property
+    def search(self) -> Search:
+        """Return what the compiled search for λ reads."""
+        return self.rules.search(self.constants, self.task.thresholds)
 
     def as_plan(self, found: Decision) -> Plan:
         """Return the plan of a decision."""

@@ -62,14 +62,10 @@ def play(law, on_trial, wealth, ranking, learner, streams, columns, stretch):  #
     (start, stop, num_seen, first_id), (n, H, _, _) = stretch, on_trial.tables.shape
     states, places = np.empty(H + 1, dtype=np.int64), np.zeros(H + 1, dtype=np.int64)
     actions, ahead, width = np.empty(H, dtype=np.int64), most_transitions(slots, H), draws.weights.shape[1]
-    one_limit = on_trial.thresholds.shape[0] == 1
     for k in range(start, stop):
         if is_full(model, ahead):
             return k, 0
-        if one_limit:
-            num_parts = deploy_pair(on_trial, wealth, ranking, num_seen + k - start)
-        else:
-            num_parts = deploy_several(on_trial, wealth, ranking, num_seen + k - start)
+        num_parts = deploy(on_trial, wealth, ranking, num_seen + k - start)
         if num_parts > max(width, 1):
             return k, num_parts
         part = 0
@@ -89,52 +85,34 @@ def play(law, on_trial, wealth, ranking, learner, streams, columns, stretch):  #
     return stop, 0
 
 
-@lean_kernel
-def deploy_pair(on_trial, wealth, ranking, num_episodes):  # type: ignore[no-untyped-def]
-    """Put the mixture of `Trials.choose` for one limit in force; return how many components it has."""
-    clear(on_trial)
-    b = on_trial.thresholds[0]
-    first, second, p = choose_pair(ranking, wealth.lower, wealth.in_use, 0, b, num_episodes)
-    on_trial.weights[first], on_trial.rows[0] = p, first
-    if second == first:
-        return check(on_trial, wealth.lower, 1)
-    on_trial.weights[second], on_trial.rows[1] = 1.0 - p, second
-    return check(on_trial, wealth.lower, 2)
-
-
 @kernel
-def deploy_several(on_trial, wealth, ranking, num_episodes):  # type: ignore[no-untyped-def]
-    """Do the same for several limits."""
-    clear(on_trial)
-    n, parts, lower = on_trial.lams.shape[0], 0, wealth.lower
+def deploy(on_trial, wealth, ranking, num_episodes):  # type: ignore[no-untyped-def]
+    """Put the mixture of `Trials.choose` in force, or the incumbent where it misses a limit; return its components."""
+    weights, rows, b, lower, parts = on_trial.weights, on_trial.rows, on_trial.thresholds, wealth.lower, 0
+    n, newest, reach = rows.shape[0], ranking.newest[0], num_episodes / EPISODES_TO_CERTIFY
     for i in range(n):
+        weights[i], rows[i] = 0.0, -1
         on_trial.scores[i] = score(ranking, i) if wealth.in_use[i] == 1 else 0.0
-    newest, reach = ranking.newest[0], num_episodes / EPISODES_TO_CERTIFY
-    chosen = choose_weights(on_trial.scores, newest, lower, on_trial.thresholds, wealth.in_use, 0, reach)
-    for j in range(1, n + 1):
-        i = j % n  # the incumbent comes last
-        on_trial.weights[i] = chosen[i]
-        if chosen[i] > 0.0:
-            on_trial.rows[parts] = i
-            parts += 1
-    return check(on_trial, lower, parts)
-
-
-@lean_kernel
-def clear(on_trial):  # type: ignore[no-untyped-def]
-    """Let nothing be deployed."""
-    for i in range(on_trial.lams.shape[0]):
-        on_trial.weights[i], on_trial.rows[i] = 0.0, -1
-
-
-@lean_kernel
-def check(on_trial, lower, parts):  # type: ignore[no-untyped-def]
-    """Put the incumbent in force if the bounds of the mixture miss a limit; return how many components there are."""
-    if not keeps_all(on_trial.weights, lower, on_trial.thresholds):
-        clear(on_trial)
-        on_trial.weights[0], on_trial.rows[0], parts = 1.0, 0, 1
-    for c in range(on_trial.thresholds.shape[0]):
-        on_trial.bounds[c] = mixture_bound(on_trial.weights, lower, c)
+    if b.shape[0] == 1:
+        first, second, p = choose_pair(ranking, lower, wealth.in_use, 0, b[0], num_episodes)
+        weights[second], rows[parts] = 1.0 - p, first
+        weights[first], parts = p, 1
+        if second != first:
+            rows[parts], parts = second, 2
+    else:
+        chosen = choose_weights(on_trial.scores, newest, lower, b, wealth.in_use, 0, reach)
+        for j in range(1, n + 1):
+            i = j % n  # the incumbent comes last
+            weights[i] = chosen[i]
+            if chosen[i] > 0.0:
+                rows[parts] = i
+                parts += 1
+    if not keeps_all(weights, lower, b):
+        for i in range(n):
+            weights[i], rows[i] = 0.0, -1
+        weights[0], rows[0], parts = 1.0, 0, 1
+    for c in range(b.shape[0]):
+        on_trial.bounds[c] = mixture_bound(weights, lower, c)
     return parts
 
 

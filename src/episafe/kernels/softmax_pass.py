@@ -7,8 +7,20 @@ readable version is algorithms/opse.py.
 import numpy as np
 
 from episafe.kernels.compilation import by_model, inlined_kernel
-from episafe.kernels.exp_log import exp, log
-from episafe.kernels.lanes import LANES, fma, largest, load, root, smallest, spread, store, total, unless_below
+from episafe.kernels.lanes import (
+    LANES,
+    exp,
+    fma,
+    largest,
+    load,
+    log,
+    root,
+    smallest,
+    spread,
+    store,
+    total,
+    unless_below,
+)
 from episafe.kernels.softmax_arrays import ENTROPY, RELEASED_ENTROPY, Counts, Dense
 
 LEAST = 1e-300  # a probability below it counts as 0

@@ -25,31 +25,19 @@ class KernelBox(NamedTuple):
     bonus: Array
 
 
-@kernel
-def confidence_box(counts, deviation, bias, cap):  # type: ignore[no-untyped-def]
+def confidence_box(counts: Array, deviation: float, bias: float, cap: float) -> KernelBox:
     """Return the box p̂ ± γ, cut to [0, 1], and Σ_{s'} γ from counts (H, S, A, S):
 
         γ = min{cap, deviation·√(p̂(1−p̂)/(n∨1)) + bias/(n∨1)}
 
     Where a pair was never visited, p̂ = 0 and the box is all of [0, 1] for every γ.
     """
-    H, S, A, _ = counts.shape
-    lower, upper, bonus = np.zeros((H, S, A, S)), np.ones((H, S, A, S)), np.zeros((H, S, A))
-    for h in range(H):
-        for s in range(S):
-            for a in range(A):
-                n = counts[h, s, a].sum()
-                unseen = min(cap, bias / max(n, 1))  # the radius of what was never next
-                for t in range(S):
-                    radius = unseen
-                    if counts[h, s, a, t] > 0:
-                        p_hat = counts[h, s, a, t] / n
-                        radius = min(cap, deviation * np.sqrt(p_hat * (1 - p_hat) / n) + bias / n)
-                        lower[h, s, a, t], upper[h, s, a, t] = max(0.0, p_hat - radius), min(1.0, p_hat + radius)
-                    elif n > 0:
-                        upper[h, s, a, t] = min(1.0, radius)
-                    bonus[h, s, a] += radius
-    return lower, upper, bonus
+    visits = counts.sum(axis=-1, keepdims=True)
+    n = np.maximum(visits, 1)
+    p_hat = counts / n
+    radius = np.minimum(cap, deviation * np.sqrt(p_hat * (1 - p_hat) / n) + bias / n)
+    upper = np.where(visits > 0, np.minimum(1.0, p_hat + radius), 1.0)
+    return KernelBox(np.maximum(0.0, p_hat - radius), upper, np.cumsum(radius, axis=-1)[..., -1])
 
 
 @kernel

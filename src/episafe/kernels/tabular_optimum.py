@@ -13,7 +13,8 @@ import numpy as np
 
 from episafe.core.checks import TOLERANCE
 from episafe.core.types import Array, IntArray
-from episafe.kernels.policy_values import policy_values
+from episafe.kernels.mixture import ROUNDING, payer_share
+from episafe.kernels.simulation import policy_values
 from episafe.kernels.tabular import greedy_bounds, policy_bounds
 
 Solution = TypeVar("Solution")
@@ -21,7 +22,6 @@ Best = Callable[[Array], tuple[Array, Solution]]  # weights (1 + m,) -> values (
 Parts = list[tuple[float, Solution]]  # solutions, each with its share
 Steps = Any  # a kernel by its steps: an array (H, S, A, S), or H sparse matrices (S·A, S)
 
-ROUNDING = 2.0**-52  # shares are raised by 0, 1, 3, 7, 15, … of it: each step is twice the one before
 IMPROVEMENT = 1e-13  # relative; values are sums of at most H numbers in [0, 1], rounded at about 1e-16 each
 MAX_ROUNDS = 2000  # never reached in practice (10 to 60 rounds): it only turns a stall into an error
 MULTIPLIERS = (0.0, 0.05, 0.2, 0.7, 2.5, 10.0, 40.0)  # directions that a search over a box begins with
@@ -70,12 +70,6 @@ def raised_until(check: Callable[[float], bool], share: float) -> float:
     return 1.0
 
 
-def share_reaching(low: float, high: float, threshold: float) -> float:
-    """Return the least share of `high` in a mixture with `low` < `high` that reaches the threshold in float64."""
-    share = min(max((threshold - low) / (high - low), 0.0), 1.0)
-    return raised_until(lambda share: (1.0 - share) * low + share * high >= threshold, share)
-
-
 def best_mixture(
     best: Best[Solution], thresholds: Array, points: "Points[Solution] | None" = None
 ) -> BestMixture[Solution]:
@@ -108,7 +102,7 @@ def _by_secants(best: Best[Solution], thresholds: Array) -> BestMixture[Solution
         segment = float(below[0] + lam * below[1])
         point, solution = best(np.array([1.0, lam]))
         if point[0] + lam * point[1] - segment <= IMPROVEMENT * max(1.0, abs(segment)):
-            share = share_reaching(float(below[1]), float(above[1]), float(thresholds[0]))
+            share = payer_share(float(below[1]), float(above[1]), float(thresholds[0]))
             parts = [(1.0 - share, solution_below), (share, solution_above)]
             return BestMixture((1.0 - share) * below + share * above, parts, np.array([lam]), alone, thresholds)
         if point[1] >= thresholds[0]:

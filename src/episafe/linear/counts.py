@@ -159,7 +159,7 @@ class TransitionCounts:
 
     def box(self, radius: Radius) -> KernelBox:
         """Return the box P̂ ± γ, and β = Σ_{s'} γ."""
-        return KernelBox(*confidence_box(self.times, radius.deviation, radius.bias, radius.cap))
+        return confidence_box(self.times, radius.deviation, radius.bias, radius.cap)
 
 
 class CountingAgent(Agent):

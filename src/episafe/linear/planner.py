@@ -14,7 +14,7 @@ from episafe.core.errors import InvalidProblem
 from episafe.core.policy import Policy, TablePolicy
 from episafe.core.task import ProblemLike, Task, task_of
 from episafe.core.types import SAFE, SOURCES, Array, Document, Episode, Source, State, is_outside
-from episafe.kernels.policy_values import policy_values
+from episafe.kernels.simulation import policy_values
 from episafe.kernels.softmax_arrays import ENTROPY, NO_ENTROPY, RELEASED_ENTROPY, Dense, Scales, Search
 from episafe.kernels.softmax_decision import act, decide_all
 from episafe.linear.constants import Constants
@@ -99,27 +99,16 @@ def decide(model: SoftmaxModel, constants: Constants, rules: Rules = TEXT) -> De
 
 def searched(model: SoftmaxModel, scales: Scales, search: Search, incumbent_first: bool = False) -> Decision:
     """Return what the compiled search decides."""
-    source = search_lam(model, scales, search, (table := new_table(model)))
-    if incumbent_first and model.num_episodes == 0:
-        source = SAFE
-    work = model.work
-    weights = work.rest[1] if model.dim else np.zeros(0)
-    policy = None if source == SAFE else policy_of(model, scales, work.lam, table, weights)
-    return Decision(SOURCES[source], work.lam.copy(), work.bound.copy(), policy)
-
-
-def new_table(model: SoftmaxModel) -> Array:
-    """Return memory for π^λ: (H, S, A) or (H, n, A) by slots; empty with features of states that are not listed."""
-    H, A = model.horizon, model.num_actions
-    if model.task.is_listed:
-        return np.zeros((H, model.task.num_states or 0, A))
-    return np.zeros((0, 0, 0)) if model.dim else np.zeros((H, model.slots.reward.shape[-1], A))
-
-
-def search_lam(model: SoftmaxModel, scales: Scales, search: Search, table: Array) -> int:
-    """Search for λ and fill the table with π^λ; return the source. λ and its bounds are left in `model.work`."""
+    work, task, H, A = model.work, model.task, model.horizon, model.num_actions
+    table = np.zeros((H, (task.num_states or 0) if task.is_listed else model.slots.reward.shape[-1], A))
+    if model.dim and not task.is_listed:
+        table = np.zeros((0, 0, 0))  # π^λ follows from the weights
     model.estimate_signals(scales.curve, 0.0 if math.isinf(scales.most_lost) else model.ridge)
-    return int(decide_all(model.arrays, model.slots, model.work, scales, search, table, np.zeros((0, 0, 0))))
+    source = decide_all(model.arrays, model.slots, work, scales, search, table, np.zeros((0, 0, 0)))
+    if source == SAFE or (incumbent_first and model.num_episodes == 0):
+        return Decision("safe", work.lam.copy(), work.bound.copy(), None)
+    policy = policy_of(model, scales, work.lam, table, work.rest[1] if model.dim else np.zeros(0))
+    return Decision(SOURCES[source], work.lam.copy(), work.bound.copy(), policy)
 
 
 # policies
@@ -258,11 +247,8 @@ class SoftmaxProposer(Proposer):
         """
         task, model, scales = self.task, self.model, self._scales(goal)
         assert task.utilities is not None and task.num_states is not None
-        (H, S, A), left = (
-            (model.horizon, task.num_states, model.num_actions),
-            np.arange(model.horizon)[::-1, None, None],
-        )
-        P, beta = np.zeros((H, S, A, S)), np.zeros((H, S, A))
+        H, S, A = model.horizon, task.num_states, model.num_actions
+        left, P, beta = np.arange(H)[::-1, None, None], np.zeros((H, S, A, S)), np.zeros((H, S, A))
         for h in range(H):
             states = model.slots.state_of[model.row(h), :S]
             beta[h, states] = model.bonus(h).T

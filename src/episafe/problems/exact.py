@@ -9,7 +9,7 @@ from episafe.core.checks import TOLERANCE, distinct_steps
 from episafe.core.errors import Infeasible
 from episafe.core.types import Array
 from episafe.kernels import tabular_optimum
-from episafe.kernels.policy_values import policy_values as _policy_values
+from episafe.kernels.simulation import policy_values as _policy_values
 from episafe.kernels.tabular_optimum import Optimum, greedy_actions
 
 

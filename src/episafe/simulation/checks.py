@@ -110,8 +110,7 @@ def check_problem(problem: Problem, num_episodes: int = 200, seed: int = 0) -> l
     totals = np.array([episode.total_utility for episode in episodes])
     exact = None if world.unknown else np.atleast_1d(world.problem.evaluate(task.incumbent)[1])
     for c, column in enumerate(totals.T):
-        known = _known_incumbent(task, c, float(exact[c])) if exact is not None else _incumbent(task, c, column)
-        findings += [known, _trials(task, c)]
+        findings += [_incumbent(task, c, column, None if exact is None else float(exact[c])), _trials(task, c)]
     findings += _ends(task, episodes) + _moves(task, episodes)
     return findings
 
@@ -135,16 +134,12 @@ def _gymnasium(problem: object) -> list[Finding]:
     ]
 
 
-def _known_incumbent(task: Task, c: int, utility: float) -> Finding:
-    """Say what the incumbent has exactly; the constructor of the problem has checked its slack."""
-    one = task.constraints[c]
-    said = f"{one.name}: the incumbent has {utility:.4g} (exact); limit {one.threshold:.4g}"
-    return Finding("ok", said if one.slack is None else f"{said}, slack {one.slack:.4g}")
-
-
-def _incumbent(task: Task, c: int, totals: Array) -> Finding:
-    """Compare the incumbent's utility, with a 99 % interval, with threshold and slack."""
+def _incumbent(task: Task, c: int, totals: Array, exact: float | None) -> Finding:
+    """Compare the incumbent's utility, with a 99 % interval, with threshold and slack; constructors check exact ones."""
     one, H = task.constraints[c], float((task.horizon or 0) - int(task.random_start))
+    if exact is not None:
+        said = f"{one.name}: the incumbent has {exact:.4g} (exact); limit {one.threshold:.4g}"
+        return Finding("ok", said if one.slack is None else f"{said}, slack {one.slack:.4g}")
     low = one.least_total + lower_bound(totals - one.least_total, DELTA / 2)
     high, b = H - lower_bound(H - totals, DELTA / 2), one.threshold
     found = f"{one.name}: the incumbent has {totals.mean():.4g}, between {low:.4g} and {high:.4g} (99 %); limit {b:.4g}"

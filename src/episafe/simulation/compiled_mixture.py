@@ -5,6 +5,7 @@ Episodes before which a candidate may be proposed are played by the plain loop, 
 
 from dataclasses import replace
 from functools import lru_cache
+from operator import is_
 
 import numpy as np
 
@@ -55,7 +56,7 @@ class Known:
     def on_trial(self, certifier: Observation) -> OnTrial:
         """Return the policies on trial as arrays by row, with zeros in free rows; made again when they change."""
         trials, cmdp = certifier.trials, self.world.problem
-        if not (len(self._policies) == len(trials.policies) and all(map(_same, self._policies, trials.policies))):
+        if not (len(self._policies) == len(trials.policies) and all(map(is_, self._policies, trials.policies))):
             self._policies = list(trials.policies)
             n, m, shape = len(self._policies), certifier.task.num_constraints, cmdp.P.shape[:3]
             tables, running, values = np.zeros((n, *shape)), np.zeros((n, *shape)), np.zeros((n, 1 + m))
@@ -70,10 +71,6 @@ class Known:
 
 
 _known = lru_cache(maxsize=1)(Known)
-
-
-def _same(one: Policy | None, other: Policy | None) -> bool:
-    return one is other
 
 
 def _play_stretch(

@@ -13,9 +13,8 @@ from episafe.core.checks import distinct_steps
 from episafe.core.policy import TablePolicy
 from episafe.core.types import SAFE, SOURCES, Array, Plan
 from episafe.kernels.simulation import Law, running_sums
-from episafe.kernels.softmax_arrays import Scales, Search
 from episafe.kernels.softmax_loop import Deployed, play
-from episafe.linear.planner import GHOSH, Decision
+from episafe.linear.planner import Decision
 from episafe.problems.linear import LinearCMDP
 from episafe.simulation.record import Columns
 from episafe.simulation.run import CompiledLoop
@@ -36,7 +35,7 @@ def play_episodes(
         agent.constants.require_scope(agent.task, model.num_episodes + stop - start)
     law, (plan, then) = law_of(cmdp), agent.in_force
     deployed = _deployed(cmdp, agent, plan, then)
-    scales, search = _search(agent)
+    scales, search = agent.scales, agent.search
     while k < stop:
         # up to the next refactoring, which the plain loop makes after the same episode
         pause = min(stop, k + model.episodes_to_refactoring())
@@ -50,14 +49,6 @@ def play_episodes(
         deployed.bounds[1:] = columns.facts.bounds[start:stop, 1:] = np.nan  # no utility is bounded
     _take_over(agent, plan, deployed)
     return None
-
-
-def _search(agent: Learner) -> tuple[Scales, Search]:
-    rules = agent.rules if isinstance(agent, OPSE | Ghosh2024) else GHOSH
-    scales = rules.scales(agent.constants, agent.model.num_actions)
-    if isinstance(agent, OPSE | Ghosh2024):
-        return scales, rules.search(agent.constants, agent.task.thresholds)
-    return scales, agent.search
 
 
 def law_of(cmdp: LinearCMDP) -> Law:
