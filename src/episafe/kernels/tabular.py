@@ -144,38 +144,27 @@ def interval(k, n, log_term):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def greedy_bounds(signals, weights, lower, upper):  # type: ignore[no-untyped-def]
-    """Return actions (H, S) that are greedy for Σ_g weights[g] Q^g, and the bounds (1 + m, S) of that policy.
+def policy_bounds(signals, weights, policy, lower, upper):  # type: ignore[no-untyped-def]
+    """Return the bounds (1 + m, S) of a policy table (H, S, A).
 
     Of the signals (1 + m, H, S, A) the reward is taken at its best in the box, the utilities at their worst, each by a
-    kernel of its own:
+    kernel of its own. With weights (1 + m,) the policy becomes the greedy one for Σ_g weights[g] Q^g; none keep it.
 
         V̄ʳ_h = Σ_a π(a|s)(r + max_{P'} P'V̄ʳ_{h+1}),      V̲ᵘ_h = Σ_a π(a|s)(u + min_{P'} P'V̲ᵘ_{h+1})
     """
     G, H, S, A = signals.shape
-    V, Q, actions = np.zeros((G, S)), np.empty((G, S, A)), np.zeros((H, S), dtype=np.int64)
-    for h in range(H - 1, -1, -1):
-        _extreme_values(signals, h, lower, upper, V, Q)
-        for s in range(S):
-            best = -np.inf
-            for a in range(A):
-                total = 0.0
-                for g in range(G):
-                    total += weights[g] * Q[g, s, a]
-                if total > best:
-                    best, actions[h, s] = total, a
-            for g in range(G):
-                V[g, s] = Q[g, s, actions[h, s]]
-    return actions, V
-
-
-@kernel
-def policy_bounds(signals, policy, lower, upper):  # type: ignore[no-untyped-def]
-    """Return the bounds (1 + m, S) of a policy table (H, S, A), as in `greedy_bounds`."""
-    G, H, S, A = signals.shape
     V, Q = np.zeros((G, S)), np.empty((G, S, A))
     for h in range(H - 1, -1, -1):
         _extreme_values(signals, h, lower, upper, V, Q)
+        for s in range(S if weights.shape[0] > 0 else 0):
+            best, action = -np.inf, 0
+            for a in range(A):
+                total, policy[h, s, a] = 0.0, 0.0
+                for g in range(G):
+                    total += weights[g] * Q[g, s, a]
+                if total > best:
+                    best, action = total, a
+            policy[h, s, action] = 1.0
         for g in range(G):
             for s in range(S):
                 V[g, s] = 0.0

@@ -15,7 +15,7 @@ from episafe.core.checks import TOLERANCE
 from episafe.core.types import Array, IntArray
 from episafe.kernels.mixture import ROUNDING, payer_share
 from episafe.kernels.simulation import policy_values
-from episafe.kernels.tabular import greedy_bounds, policy_bounds
+from episafe.kernels.tabular import policy_bounds
 
 Solution = TypeVar("Solution")
 Best = Callable[[Array], tuple[Array, Solution]]  # weights (1 + m,) -> values (1 + m,) of largest ⟨weights, values⟩
@@ -215,7 +215,7 @@ def occupancy(P: Steps, policy: Array, initial_state: int) -> Array:
     out = np.empty((H, S, A))
     for h in range(H):
         out[h] = state_mass[:, None] * policy[h]
-        state_mass = out[h].reshape(S * A) @ P[h].reshape(S * A, S)
+        state_mass = out[h].reshape(S * A) @ P[min(h, len(P) - 1)].reshape(S * A, S)
     return out
 
 
@@ -229,7 +229,7 @@ def greedy_actions(P: Steps, signals: Array, weights: Array) -> tuple[IntArray, 
     """Return the maximiser (H, S) of Σ_g weights[g] V^g, and V^g of each g at step 0, shape (S, G).
 
     Args:
-        P: (H, S, A, S), or H sparse matrices (S·A, S).
+        P: (H or 1, S, A, S), or H sparse matrices (S·A, S).
         signals: (H, S, A, G), one function g per column.
         weights: (G,).
     """
@@ -237,37 +237,33 @@ def greedy_actions(P: Steps, signals: Array, weights: Array) -> tuple[IntArray, 
     V_next = np.zeros((S, G))
     actions = np.empty((H, S), dtype=np.int64)
     for h in reversed(range(H)):
-        Q = signals[h] + (P[h].reshape(S * A, S) @ V_next).reshape(S, A, G)
+        Q = signals[h] + (P[min(h, len(P) - 1)].reshape(S * A, S) @ V_next).reshape(S, A, G)
         actions[h] = np.argmax(Q @ weights, axis=1)
         V_next = Q[np.arange(S), actions[h]]
     return actions, V_next
 
 
-def optimum(
-    P: Array, reward: Array, utilities: Array, thresholds: Array, initial_state: int, steps: Steps | None = None
-) -> Optimum:
+def optimum(P: Array, reward: Array, utilities: Array, thresholds: Array, initial_state: int) -> Optimum:
     """Return max V^r(s₁) s.t. V^{u_i}(s₁) ≥ b_i for all i, with a policy table that attains it in float64.
 
     If no policy keeps the limits, it is the policy that misses them by least, and some multipliers are ∞.
 
     Args:
-        P: (H, S, A, S).
+        P: (H or 1, S, A, S).
         reward, utilities: (H, S, A), (m, H, S, A).
         thresholds: b (m,).
         initial_state: s₁.
-        steps: P as H sparse matrices (S·A, S), where that is faster.
     """
-    kernel = P if steps is None else steps
     signals = np.stack([reward, *utilities], axis=-1)
 
     def best(weights: Array) -> tuple[Array, IntArray]:
-        actions, V = greedy_actions(kernel, signals, weights)
+        actions, V = greedy_actions(P, signals, weights)
         return V[initial_state], actions
 
     found = best_mixture(best, thresholds)
     safest = found.safest if len(thresholds) > 1 else [(1.0, best(np.array([0.0, 1.0]))[1])]
     table = np.eye(reward.shape[2])
-    mass, w_safest = (_mixed_occupancy(kernel, table, parts, initial_state) for parts in (found.parts, safest))
+    mass, w_safest = (_mixed_occupancy(P, table, parts, initial_state) for parts in (found.parts, safest))
     elsewhere = table[found.parts[-1][1]]
 
     def towards_safest(share: float) -> Array:
@@ -319,7 +315,7 @@ class BoxProblem:
 
     def bounds(self, table: Array) -> Bounded:
         """Return a policy (H, S, A) with its bounds."""
-        V = policy_bounds(self._signals, table, *self._box)[:, self._start]
+        V = policy_bounds(self._signals, np.zeros(0), np.array(table), *self._box)[:, self._start]
         return Bounded(float(V[0]), V[1:], table)
 
     def best_mixture(self, thresholds: Array, others: Sequence[Bounded]) -> BestMixture[Bounded]:
@@ -343,7 +339,6 @@ class BoxProblem:
 
     def _look(self, weights: Array) -> None:
         """Find the policy that is greedy for this direction."""
-        actions, V = greedy_bounds(self._signals, weights, *self._box)
-        if actions.tobytes() not in self._found:
-            table = np.eye(self._signals.shape[3])[actions]
-            self._found[actions.tobytes()] = Bounded(float(V[0, self._start]), V[1:, self._start], table)
+        table = np.zeros(self._signals.shape[1:])
+        V = policy_bounds(self._signals, weights, table, *self._box)[:, self._start]
+        self._found.setdefault(table.tobytes(), Bounded(float(V[0]), V[1:], table))

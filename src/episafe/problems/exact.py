@@ -55,7 +55,7 @@ def optimum(
     names = names or [f"limit {c + 1}" for c in range(len(utilities))]
     for name, utility, threshold in zip(names, utilities, thresholds, strict=True):
         require_reachable(threshold, utility_greedy(P, utility)[1][initial_state], name)
-    found = tabular_optimum.optimum(distinct_steps(P), reward, utilities, thresholds, initial_state, steps=P)
+    found = tabular_optimum.optimum(distinct_steps(P), reward, utilities, thresholds, initial_state)
     if len(thresholds) > 1 and np.isinf(found.multipliers).any():
         conflict = [f"{name} >= {b:.12g}" for name, b, y in zip(names, thresholds, found.multipliers, strict=True) if y]
         reached = [policy_values(P, reward, one, found.table, initial_state)[1] for one in utilities]

@@ -135,7 +135,7 @@ def _gymnasium(problem: object) -> list[Finding]:
 
 
 def _incumbent(task: Task, c: int, totals: Array, exact: float | None) -> Finding:
-    """Compare the incumbent's utility, with a 99 % interval, with threshold and slack; constructors check exact ones."""
+    """Compare the incumbent's utility, with a 99 % interval, with threshold and slack; an exact one keeps them."""
     one, H = task.constraints[c], float((task.horizon or 0) - int(task.random_start))
     if exact is not None:
         said = f"{one.name}: the incumbent has {exact:.4g} (exact); limit {one.threshold:.4g}"
