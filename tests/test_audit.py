@@ -168,12 +168,12 @@ def test_a_follower_needs_no_agent(log):
 def test_a_deployment_is_explained(log):
     folder, lines, _ = log
     mixture = next(e.body for e in decode_lines(lines) if isinstance(e.body, Deploy) and is_mixture(e.body))
-    found = explain(folder, mixture.id)
-    text = "\n".join(found.lines)
-    assert found.facts["weights"] == mixture.weights and mixture.component in text and "Reported at" in text
-    assert f"{SHOP.task.thresholds[0]:.6g}" in text and json.dumps(found.facts)
-    ended = next(k for k in range(30) if "abandoned" in "\n".join(explain(folder, k).lines))
-    assert explain(folder, ended).facts["outcome"]["reason"] == "a test"
+    facts, said = explain(folder, mixture.id)
+    text = "\n".join(said)
+    assert facts["weights"] == mixture.weights and mixture.component in text and "Reported at" in text
+    assert f"{SHOP.task.thresholds[0]:.6g}" in text and json.dumps(facts)
+    ended = next(k for k in range(30) if "abandoned" in "\n".join(explain(folder, k)[1]))
+    assert explain(folder, ended)[0]["outcome"]["reason"] == "a test"
     with pytest.raises(ValueError, match="there is no deployment 99"):
         explain(folder, 99)
 

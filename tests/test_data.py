@@ -28,8 +28,8 @@ def test_what_a_session_exports_is_read_again(name, ending, tmp_path, rng):
     assert session.export(path) == 6
     read = es.read_episodes(path, session.task if problem is not None else None)
     for outcome, episode in zip(session.state.recent, read, strict=True):
-        assert np.allclose(episode.total_utility, outcome.utility)
-        assert episode.total_reward == pytest.approx(outcome.reward)
+        assert np.allclose(episode.total_utility, outcome.episode.total_utility)
+        assert episode.total_reward == pytest.approx(outcome.episode.total_reward)
     if name == "hindsight":
         assert all(one.trace is not None and len(one.trace[1]) == problem.task.horizon for one in read)
     again = tmp_path / f"again.{ending}"

@@ -324,8 +324,8 @@ def audit(
     with exit_codes():
         found = audit_log(location, agent=_agent(agent), name=name, head=head)
     word = "[green]PASSED[/green]" if found.passed else "[red]FAILED[/red]"
-    lines = [f"{word} {escape(str(found.summary))}", *(escape(str(one)) for one in found.findings)]
-    show({"passed": found.passed, "findings": [str(one) for one in found.findings]}, as_json, lines)
+    lines = [f"{word} {escape(str(found.summary))}", *map(escape, found.findings)]
+    show({"passed": found.passed, "findings": list(found.findings)}, as_json, lines)
     if not found.passed:
         raise typer.Exit(DAMAGED)
 
@@ -341,8 +341,8 @@ def explain(
     from episafe.session.audit import explain as explain_deployment
 
     with exit_codes():
-        found = explain_deployment(location, deployment, name=name)
-    show(found.facts, as_json, [escape(line) for line in found.lines])
+        facts, lines = explain_deployment(location, deployment, name=name)
+    show(facts, as_json, [escape(line) for line in lines])
 
 
 @command("episafe serve sessions/shop --agent shop:make_agent --token-file token")

@@ -121,7 +121,7 @@ class Follower:
 
     def _totals(self, c: int, limit: dict[str, Any]) -> tuple[str, float]:
         """Return the spread of the latest totals as SVG, and the share of them that is below the limit."""
-        totals = np.array([one.utility[c] for one in self.state.recent])
+        totals = np.array([one.episode.total_utility[c] for one in self.state.recent])
         if len(totals) < 2:
             return "", 0.0
         svg = to_svg(totals_figure(totals, limit["threshold"], limit["name"], self._units[c]))

@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 
 from episafe.core.agent import Agent
-from episafe.core.errors import DamagedLog, InvalidEpisode
+from episafe.core.errors import DamagedLog
 from episafe.core.types import INCUMBENT, Array, Unit
 from episafe.session.events import (
     Abandon,
@@ -31,17 +31,6 @@ AGREE = 1e-9  # recomputed numbers agree to this, relative to the larger of 1 an
 
 
 @dataclass(frozen=True)
-class Finding:
-    """What is wrong: the number of the event, and why."""
-
-    event: int
-    text: str
-
-    def __str__(self) -> str:
-        return f"event {self.event}: {self.text}"
-
-
-@dataclass(frozen=True)
 class Audit:
     """The result of an audit.
 
@@ -54,13 +43,13 @@ class Audit:
     """
 
     passed: bool
-    findings: tuple[Finding, ...]
+    findings: tuple[str, ...]
     summary: str
     notes: tuple[str, ...]
     head: str
 
     def __str__(self) -> str:
-        lines = [f"{'PASSED' if self.passed else 'FAILED'}. {self.summary}", *map(str, self.findings)]
+        lines = [f"{'PASSED' if self.passed else 'FAILED'}. {self.summary}", *self.findings]
         return "\n".join([*lines, *(f"note: {note}" for note in self.notes)])
 
 
@@ -104,13 +93,12 @@ def audit(location: str | Path, agent: Agent | None = None, name: str | None = N
             checker.check(event)
             checker.state.apply([event])
             hashes.add(event.hash)
-    except (DamagedLog, InvalidEpisode, ValueError, TypeError, KeyError, IndexError) as error:
-        number = checker.state.number
-        findings.append(Finding(number, str(error)))
+    except (ValueError, TypeError, KeyError, IndexError) as error:
+        findings.append(f"event {checker.state.number}: {error}")
     if not findings and checker.state.begin is None:
-        findings.append(Finding(0, "the log is empty"))
+        findings.append("event 0: the log is empty")
     if not findings and head is not None and head not in hashes:
-        findings.append(Finding(number, f"no event has the hash {head}: events were cut off or changed"))
+        findings.append(f"event {number}: no event has the hash {head}: events were cut off or changed")
     state = checker.state
     if findings:
         summary = f"{state.number} events are in order; the next one is not."
@@ -118,10 +106,6 @@ def audit(location: str | Path, agent: Agent | None = None, name: str | None = N
         summary = f"{state.number} events, {state.num_deployed} deployments, {state.num_reported} reports: the log is "
         summary += f"intact and all {checker.num_certificates} certificates were reproduced."
     return Audit(not findings, tuple(findings), summary, tuple(dict.fromkeys(checker.notes)), state.head)
-
-
-class _Refused(ValueError):
-    """An event that the state before it does not allow."""
 
 
 @dataclass
@@ -142,25 +126,25 @@ class _Checker:
         elif isinstance(body, Report):
             self._report(body)
         elif isinstance(body, Abandon) and body.id not in self.state.pending:
-            raise _Refused(f"deployment {body.id} is abandoned and not pending")
+            raise ValueError(f"deployment {body.id} is abandoned and not pending")
         elif isinstance(body, AlarmRaised) and body.monitor in TESTS:
             self._alarm(body)
 
     def _alarm(self, body: AlarmRaised) -> None:
         if body.monitor not in {one.monitor for one in self.state.due_alarms()}:
-            raise _Refused(f"the alarm {body.monitor!r} does not follow from the reports")
+            raise ValueError(f"the alarm {body.monitor!r} does not follow from the reports")
 
     def _candidate(self, body: NewCandidate) -> None:
         state = self.state
         if body.name == INCUMBENT or (body.name in state.candidates and body.name not in state.bounds()):
-            raise _Refused(f"the candidate {body.name!r} exists already and is not on trial")
+            raise ValueError(f"the candidate {body.name!r} exists already and is not on trial")
         self._least_totals(body)
         given = {} if state.agent is None else {one.name: one.policy for one in state.agent.candidates}
         if body.name in given and body.document is not None:
             from episafe.data.policies import policy_of
 
             if identity(policy_of(body.document, state.task)) != identity(given[body.name]):
-                raise _Refused(f"the candidate {body.name!r} of the agent is another policy than the recorded one")
+                raise ValueError(f"the candidate {body.name!r} of the agent is another policy than the recorded one")
 
     def _least_totals(self, body: NewCandidate) -> None:
         """Compute the floor of a recorded policy again; one that a user states for an opaque policy is believed."""
@@ -171,27 +155,27 @@ class _Checker:
 
         again, recorded = certifier.least_totals(policy_of(document, self.state.task)), of_numbers(body.least_totals)
         if again is not None and not (recorded <= again + AGREE * np.maximum(1, np.abs(again))).all():
-            raise _Refused(f"the floor of {body.name!r} is recorded as {recorded.tolist()}, computed again: {again}")
+            raise ValueError(f"the floor of {body.name!r} is recorded as {recorded.tolist()}, computed again: {again}")
 
     def _deploy(self, body: Deploy) -> None:
         state, weights = self.state, body.weights
         assert state.begin is not None
         if not weights or min(weights.values()) < 0 or abs(math.fsum(weights.values()) - 1) > AGREE:
-            raise _Refused(f"the weights {weights} are not probabilities")
+            raise ValueError(f"the weights {weights} are not probabilities")
         if toss(weights, coin_of(state.begin.salt, body.id)) != body.component:
-            raise _Refused(f"the coin did not draw {body.component!r} from {weights}")
+            raise ValueError(f"the coin did not draw {body.component!r} from {weights}")
         if set(weights) == {INCUMBENT}:
             return
         halting = [one for one in state.due_alarms() if one.halts]
         if state.halt_reason or halting:
-            raise _Refused(f"{body.component!r} is deployed while the session is halted")
+            raise ValueError(f"{body.component!r} is deployed while the session is halted")
         if state.certifier is None:
             self.notes.append(
                 "plans of agents without a certifier, and of those that need the problem, are not checked"
             )
             return
         if state.certifier.invalid_reason:
-            raise _Refused(f"{list(weights)} are deployed, and nothing is proved: {state.certifier.invalid_reason}")
+            raise ValueError(f"{list(weights)} are deployed, and nothing is proved: {state.certifier.invalid_reason}")
         self._check_bounds(body)
         self.num_certificates += 1
 
@@ -202,26 +186,26 @@ class _Checker:
         state.certifier.announce(body.episode_id)
         plan, recorded = state.plan_of(body), of_numbers(body.bounds)
         if refusal := state.certifier.refusal(plan):
-            raise _Refused(refusal)
+            raise ValueError(refusal)
         bounds = state.certifier.proves(plan)
         if not (recorded <= bounds + AGREE * np.maximum(1, np.abs(bounds))).all():
-            raise _Refused(f"the recorded bounds {recorded.tolist()} exceed those that are proved, {bounds.tolist()}")
+            raise ValueError(f"the recorded bounds {recorded.tolist()} exceed those that are proved, {bounds.tolist()}")
 
     def _report(self, body: Report) -> None:
         state, episode = self.state, body.episode
         if body.id not in state.pending:
-            raise _Refused(f"deployment {body.id} is reported and not pending")
+            raise ValueError(f"deployment {body.id} is reported and not pending")
         if episode.utilities is not None:
             totals = np.cumsum(np.array(episode.utilities, dtype=np.float64), axis=0)[-1]
             if not _agree(totals, np.array(episode.total_utility)):
-                raise _Refused(f"the utilities sum to {totals.tolist()}, not to {list(episode.total_utility)}")
+                raise ValueError(f"the utilities sum to {totals.tolist()}, not to {list(episode.total_utility)}")
         if body.evidence is None or state.certifier is None:
             return
         shares = np.array(body.evidence.shares)
         if ((shares < 0) | (shares > 1 + AGREE)).any():
-            raise _Refused(f"the shares {shares.tolist()} are not in [0, 1]")
+            raise ValueError(f"the shares {shares.tolist()} are not in [0, 1]")
         if not state.certifier.uses_traces and shares.sum() > 1 + AGREE:
-            raise _Refused(f"the shares sum to {shares.sum():g}, above 1")
+            raise ValueError(f"the shares sum to {shares.sum():g}, above 1")
         if state.agent is None:
             self.notes.append("shares and replays were not computed again: that needs the agent")
             return
@@ -242,23 +226,15 @@ class _Checker:
             )
         )
         if not same:
-            raise _Refused(f"the evidence of deployment {body.id} is {body.evidence}, computed again it is {again}")
+            raise ValueError(f"the evidence of deployment {body.id} is {body.evidence}, computed again it is {again}")
 
 
 def _agree(one: Array, other: Array) -> bool:
     return one.shape == other.shape and bool((np.abs(one - other) <= AGREE * np.maximum(1, np.abs(other))).all())
 
 
-@dataclass(frozen=True)
-class Explanation:
-    """Why a deployment was allowed and what came of it: as facts, and as lines of text."""
-
-    facts: dict[str, Any]
-    lines: list[str]
-
-
-def explain(location: str | Path, deployment: int, name: str | None = None) -> Explanation:
-    """Explain one deployment: its policy, its certificate and its outcome."""
+def explain(location: str | Path, deployment: int, name: str | None = None) -> tuple[dict[str, Any], list[str]]:
+    """Explain one deployment, its policy, its certificate and its outcome: as facts, and as lines of text."""
     state, facts = SessionState(), dict[str, Any]()
     for event in decode_lines(read_lines(location, name)):
         body = event.body
@@ -271,7 +247,7 @@ def explain(location: str | Path, deployment: int, name: str | None = None) -> E
     if not facts:
         raise ValueError(f"there is no deployment {deployment}: the session has {state.num_deployed}, counted from 0")
     assert state.begin is not None
-    return Explanation(facts, list(_lines(facts, [one.unit for one in state.begin.limits], state.begin.reward_unit)))
+    return facts, list(_lines(facts, [one.unit for one in state.begin.limits], state.begin.reward_unit))
 
 
 def _facts_of_plan(state: SessionState, body: Deploy) -> dict[str, Any]:

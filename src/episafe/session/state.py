@@ -45,7 +45,7 @@ CERTIFIERS = {  # name in settings -> module, class and arguments, for audits wi
 }
 LEARN_AT = 10_000  # episodes that wait for the learner at most, so that memory stays bounded
 MANY_OVERRIDES = 0.05  # of the reports: status() then warns
-RECENT = 500  # outcomes that the state remembers for people
+RECENT = 500  # reports that the state remembers for people
 
 
 class UnknownPolicy(Policy):
@@ -67,17 +67,6 @@ class Tally:
     reports: int = 0
     reward: float = 0.0
     utility: Any = 0.0
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """One report, for people."""
-
-    id: int
-    time: str
-    component: str
-    utility: tuple[float, ...]
-    reward: float
 
 
 @dataclass
@@ -116,7 +105,7 @@ class SessionState:
     decisions: list[tuple[str, Decide]] = field(default_factory=list)
     proofs: list[tuple[str, LogEvidence]] = field(default_factory=list)
     tallies: dict[str, Tally] = field(default_factory=dict)
-    recent: deque[Outcome] = field(default_factory=lambda: deque(maxlen=RECENT))
+    recent: deque[Report] = field(default_factory=lambda: deque(maxlen=RECENT))
     first_time: str = ""
     last_time: str = ""
     last_deploy: Deploy | None = None
@@ -210,9 +199,7 @@ class SessionState:
         utility = np.array(body.episode.total_utility)
         self.num_reported += 1
         self.num_overridden += body.overridden > 0
-        self.recent.append(
-            Outcome(body.id, time, deploy.component, body.episode.total_utility, body.episode.total_reward)
-        )
+        self.recent.append(body)
         tally = self._tally(deploy.component)
         tally.reports, tally.utility = tally.reports + 1, tally.utility + utility
         tally.reward += body.episode.total_reward
