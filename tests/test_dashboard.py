@@ -50,7 +50,7 @@ def test_the_page_says_what_the_log_says_while_another_session_writes(tmp_path):
     assert list(cards(page).values())[:4] == ["33", "30", "2", "0"]
     assert [row[0] for row in rows(page, "Without a report")] == [str(id) for id in pending]
     (limit,) = rows(page, "Limits")
-    assert limit[0] == "service level (orders served)" and limit[1] == f"at least {session.task.thresholds[0]:.4g}"
+    assert limit[0] == "service level in orders served" and limit[1] == f"at least {session.task.thresholds[0]:.4g}"
     listed = {row[0]: row for row in rows(page, "Policies")}
     assert set(listed) == {one["name"].replace("<", "&lt;").replace(">", "&gt;") for one in status["policies"]}
     assert listed["incumbent"][3:5] == [str(status["policies"][0][key]) for key in ("deployments", "reports")]

@@ -183,6 +183,21 @@ def test_a_full_disk_leaves_no_part_of_a_line(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "write", write_bytes)
     write(log, "c")
     assert reasons_in(FileLog(tmp_path)) == ["a", "c"] and not log.torn
+    reader, written = FileLog(tmp_path), []
+
+    def full_after_a_line(file: int, data: bytes) -> int:
+        if written:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        written.append(write_bytes(file, data[: data.index(b"\n") + 9]))
+        assert reasons_in(reader) == ["a", "c", "d"]  # a reader waits for the end of a line
+        return written[0]
+
+    monkeypatch.setattr(os, "write", full_after_a_line)
+    with pytest.raises(OSError, match="No space"):
+        write(log, "d", "e")
+    monkeypatch.setattr(os, "write", write_bytes)
+    write(log, "f")
+    assert reasons_in(reader) == reasons_in(log) == ["a", "c", "d", "f"]
 
 
 def test_a_server_that_was_killed_is_connected_to_again(postgres):

@@ -109,14 +109,13 @@ class FileLog:
         self._end, self._written = (number, position), max(self._written, position)
 
     def append(self, lines: Sequence[bytes], number: int) -> None:
-        """Append lines in one write; undo a write that fails."""
-        data, size = b"\n".join(lines) + b"\n", os.fstat(self._file).st_size
+        """Append lines in one write. If it fails, complete lines stay, since a reader may have applied them."""
+        data, size, written = b"\n".join(lines) + b"\n", os.fstat(self._file).st_size, 0
         try:
-            written = os.write(self._file, data)
             while written < len(data):
                 written += os.write(self._file, data[written:])
         except OSError:
-            os.ftruncate(self._file, size)
+            os.ftruncate(self._file, size + data.rfind(b"\n", 0, written) + 1)
             raise
         self._written = size + len(data)
         if self._end == (number, size):

@@ -8,6 +8,7 @@
 | range | total utilities lie between the stated least total and the horizon | 0 | correct the reports or the range |
 | reward | rewards of a step lie in [0, 1]; does not halt | 0 | rescale the reward |
 | replay | `move` and the trace give what happened; voids what replays proved | 0 | correct `move` or the trace |
+| support | chance brings only values of `support`; voids what floors proved | 0 | extend `support`, begin again |
 | log | every deployment is logged; does not halt | 0 | repair the disk or the server |
 
 A false alarm, from one start of the tests to the next, has probability at most δ, if episodes are independent given

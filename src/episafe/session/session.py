@@ -523,7 +523,7 @@ class Session:
             found.append(AlarmRaised("support", f"{evidence.surprise}. {REMEDIES['support']}", False))
         found[:] = [one for one in found if not state.is_raised(one.monitor)]
         report = Report(body.id, RecordedEpisode.of(episode), evidence, overridden)
-        return [report, *found]
+        return [*found, report]  # a disk that is full after the first lines loses no alarm
 
     def _pending(self, deployment: int | None) -> Deploy:
         """Return a pending deployment, or raise."""
