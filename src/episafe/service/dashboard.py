@@ -41,7 +41,7 @@ class Follower:
         environment.filters |= {
             "number": _number,
             "moment": lambda time: time[:19].replace("T", " "),
-            "percent": lambda share: f"{100 * share:.0f} %",
+            "percent": lambda share: f"{100 * share:.0f}\N{NO-BREAK SPACE}%",
         }
         self._template, self._style = (environment.get_template(one) for one in ("dashboard.html", "style.css"))
         self.read()
