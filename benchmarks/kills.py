@@ -41,6 +41,8 @@ def work(location: str, name: str | None) -> None:
         rng = np.random.default_rng([seed, os.getpid()])
         while True:
             d = session.deploy()
+            if session.is_outdated:
+                os._exit(1)  # a supervisor would start it again
             if d.id is None:  # the server is away
                 time.sleep(0.02)
                 continue

@@ -286,6 +286,16 @@ def test_a_log_that_cannot_be_written_lets_the_incumbent_act(tmp_path):
     assert client.ask("POST", "/decisions", {"what": "halt", "reason": "x"}).status_code == 503
 
 
+def test_an_outdated_session_is_opened_again(tmp_path):
+    sessions = [es.open(tmp_path, make_agent()) for _ in range(2)]
+    app = Service(sessions[0], TOKEN, reopen=lambda: sessions[1]).app
+    sessions[0].is_outdated = True
+    client = Client(sessions[1])
+    client.app = app
+    assert client.post("/deployments", {})["id"] == 0
+    assert sessions[1].state.num_deployed == 1 and sessions[0].state.num_deployed == 0
+
+
 def test_the_openapi_document_describes_every_operation(client):
     document = client.get("/openapi.json")
     assert document == json.loads(json.dumps(openapi_document()))

@@ -12,6 +12,7 @@ import re
 import signal
 import socket
 import sys
+import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -285,8 +286,10 @@ def _parts(error: Exception) -> tuple[str, str]:
 class Service:
     """An ASGI application on one session, which it closes when the server stops. Requests carry the token."""
 
-    def __init__(self, session: Session, token: str, limits: Limits | None = None) -> None:
-        self.session, self.limits = session, limits or Limits()
+    def __init__(
+        self, session: Session, token: str, limits: Limits | None = None, reopen: Callable[[], Session] | None = None
+    ) -> None:
+        self.session, self.limits, self._reopen, self._opening = session, limits or Limits(), reopen, threading.Lock()
         if not re.fullmatch("[!-~]{16,}", token):
             make = "python -c 'import secrets; print(secrets.token_urlsafe())'"
             raise ValueError(f"the token must have at least 16 ASCII characters and no spaces: make one with {make}")
@@ -364,7 +367,7 @@ class Service:
         """
         self._under_way += 1
         threads = self._planning if op.do is deploy else self._threads
-        doing = asyncio.get_running_loop().run_in_executor(threads, op.do, self.session, id, asked)
+        doing = asyncio.get_running_loop().run_in_executor(threads, lambda: op.do(self._current(), id, asked))
         doing.add_done_callback(self._done)
         try:
             async with asyncio.timeout(self.limits.seconds):
@@ -374,6 +377,13 @@ class Service:
                 doing.add_done_callback(self._give_up)  # the client cannot ask for it again
             remedy = "send it again: by the same episode_id a deployment is the same; until then let the incumbent act"
             raise Refused(503, f"no answer within {self.limits.seconds:g} s", remedy) from None
+
+    def _current(self) -> Session:
+        """Return the session; open it again if it is outdated."""
+        with self._opening:
+            if self.session.is_outdated and self._reopen is not None:
+                self.session = self._reopen()
+            return self.session
 
     def _done(self, doing: "asyncio.Future[Any]") -> None:
         self._under_way -= 1
@@ -445,11 +455,11 @@ def serve(
     `make_agent` is a function of a module. A worker that ends stops all, so that a supervisor can start them again.
     """
     session = open_session(location, make_agent(), name, timeout=timeout)  # errors of the caller show here
-    service = Service(session, token, limits)
+    Service(session, token, limits)
+    session.close()
     with socket.create_server((host, port), backlog=1024) as listener:
         if workers == 1:
-            return run_server(service.app, listener)
-        session.close()
+            return _work(location, make_agent, token, name, timeout, limits, listener)
         arguments = location, make_agent, token, name, timeout, limits, listener
         context = multiprocessing.get_context("spawn")
         processes = [context.Process(target=_work, args=arguments) for _ in range(workers)]
@@ -468,8 +478,10 @@ def serve(
 
 
 def _work(location: Any, make_agent: Any, token: str, name: Any, timeout: Any, limits: Any, listener: Any) -> None:
-    session = open_session(location, make_agent(), name, timeout=timeout)
-    run_server(Service(session, token, limits).app, listener)
+    def reopen() -> Session:
+        return open_session(location, make_agent(), name, timeout=timeout)
+
+    run_server(Service(reopen(), token, limits, reopen).app, listener)
 
 
 def run_server(app: Any, listener: socket.socket) -> None:

@@ -109,6 +109,7 @@ class Session:
         log: where the events are.
         state: what follows from them.
         agent: plans and learns.
+        is_outdated: whether a commit was lost with its connection, and another process wrote in its place: reopen.
     """
 
     def __init__(self, log: Log, agent: Agent, *, false_alarm: float = 0.01, timeout: float | None = None) -> None:
@@ -125,6 +126,7 @@ class Session:
         self._has_goal = True  # whether the certifier wants a proposal, as of the last transaction
         self._ask_at = 0  # reports after which the proposer is asked again, when it had nothing to propose
         self._unlogged = 0, ""  # deployments that could not be logged, and why
+        self.is_outdated = False
         self._uncertain: list[bytes] = []  # lines that were applied here, and may not be in the log
         self._turn, self._is_used = threading.Condition(), False  # whether a thread uses the log, for all that wait
         self._waiting: list[Request] = []  # for the next transaction
@@ -164,6 +166,7 @@ class Session:
         if count:
             known = list(islice(lines, count))
             if known != self._uncertain[: len(known)]:
+                self.is_outdated = True
                 raise OSError("another process wrote while the connection was lost: reopen the session")
             if len(known) < count:
                 self.log.append(self._uncertain[len(known) :], state.number - count + len(known))
