@@ -90,15 +90,9 @@ class BanditAgent(Agent):
     needs_rounds: ClassVar[bool] = False  # whether it uses K itself
 
     def __init__(
-        self,
-        problem: ProblemLike,
-        num_rounds: int | None = None,
-        delta: float = 0.05,
-        *,
-        radius: str | float = "paper",
-        replan: Replanning = EVERY,
-        label: str = "",
-    ) -> None:
+        self, problem: ProblemLike, num_rounds: int | None = None, delta: float = 0.05, *,
+        radius: str | float = "paper", replan: Replanning = EVERY, label: str = "",
+    ) -> None:  # fmt: skip
         super().__init__(problem, replan)
         if not isinstance(self.task, BanditTask):
             raise TypeError(f"{type(self).__name__} needs a LinearBandit or its task, got {type(problem).__name__}")

@@ -49,16 +49,9 @@ class OPLB(BanditAgent):
     one_limit = True
 
     def __init__(
-        self,
-        problem: ProblemLike,
-        num_rounds: int | None = None,
-        delta: float = 0.05,
-        *,
-        known_utility: float,
-        radius: str | float = "paper",
-        replan: Replanning = EVERY,
-        label: str = "",
-    ) -> None:
+        self, problem: ProblemLike, num_rounds: int | None = None, delta: float = 0.05, *, known_utility: float,
+        radius: str | float = "paper", replan: Replanning = EVERY, label: str = "",
+    ) -> None:  # fmt: skip
         super().__init__(problem, num_rounds, delta, radius=radius, replan=replan, label=label)
         task, self.known_utility = self.task, as_number("known_utility", known_utility)
         if not isinstance(task.actions, np.ndarray):

@@ -47,28 +47,18 @@ class DOPE(CountingAgent):
     """
 
     def __init__(
-        self,
-        problem: ProblemLike,
-        constants: Constants,
-        replan: Replanning = EVERY,
-        *,
-        radius: Radius = PLAIN,
-        num_safe_episodes: int = 0,
-        label: str = "dope",
-    ) -> None:
+        self, problem: ProblemLike, constants: Constants, replan: Replanning = EVERY, *, radius: Radius = PLAIN,
+        num_safe_episodes: int = 0, label: str = "dope",
+    ) -> None:  # fmt: skip
         super().__init__(problem, None, replan=replan)
         self.constants, self.radius, self.label = constants, radius, label
         self.num_safe_episodes = as_count("num_safe_episodes", num_safe_episodes, 0)
 
     @classmethod
     def authors(
-        cls,
-        problem: ProblemLike,
-        num_episodes: int,
-        delta: float = 0.05,
-        bonus: float = 1.0,
+        cls, problem: ProblemLike, num_episodes: int, delta: float = 0.05, bonus: float = 1.0,
         replan: Replanning = EVERY,
-    ) -> "DOPE":
+    ) -> "DOPE":  # fmt: skip
         """Return DOPE with the ratio of Bura et al.: C_u = H, C_r = H²/ξ, their radius and K₀ = S²AH³/ξ² episodes.
 
         From the authors' code. `bonus` multiplies the radius, and its square K₀, since that many episodes make the

@@ -51,13 +51,9 @@ class Ghosh2022(SoftmaxAgent):
     """
 
     def __init__(
-        self,
-        problem: ProblemLike,
-        num_episodes: int,
-        delta: float = 0.05,
-        bonus: float = 1.0,
+        self, problem: ProblemLike, num_episodes: int, delta: float = 0.05, bonus: float = 1.0,
         replan: Replanning = EVERY,
-    ) -> None:
+    ) -> None:  # fmt: skip
         task, self.confidence = task_of(problem), Confidence(delta, bonus, num_episodes)
         H, A, d = task.horizon or 1, max(task.num_actions or 0, 2), task.dim
         C = bonus * d * H * math.sqrt(self.confidence.log_term(4 * math.log(A) * d * H))

@@ -61,13 +61,9 @@ class LSVIUCB(SoftmaxAgent):
     """
 
     def __init__(
-        self,
-        problem: ProblemLike,
-        num_episodes: int,
-        delta: float = 0.05,
-        bonus: float = 1.0,
+        self, problem: ProblemLike, num_episodes: int, delta: float = 0.05, bonus: float = 1.0,
         replan: Replanning = EVERY,
-    ) -> None:
+    ) -> None:  # fmt: skip
         task, self.confidence = task_of(problem), Confidence(delta, bonus, num_episodes)
         H, d = task.horizon or 1, task.dim
         C = bonus * d * H * math.sqrt(self.confidence.log_term(2 * d * H))

@@ -34,16 +34,9 @@ class OPLBSP(BanditAgent):
     """
 
     def __init__(
-        self,
-        problem: ProblemLike,
-        num_rounds: int | None = None,
-        delta: float = 0.05,
-        *,
-        radius: str | float = "paper",
-        replan: Replanning = EVERY,
-        slack: str = "told",
-        label: str = "",
-    ) -> None:
+        self, problem: ProblemLike, num_rounds: int | None = None, delta: float = 0.05, *,
+        radius: str | float = "paper", replan: Replanning = EVERY, slack: str = "told", label: str = "",
+    ) -> None:  # fmt: skip
         if slack not in ("told", "estimated"):
             raise InvalidProblem(f'slack must be "told" or "estimated", got {slack!r}: the task holds the number')
         self.slack = slack

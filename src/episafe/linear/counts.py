@@ -177,13 +177,9 @@ class CountingAgent(Agent):
     """
 
     def __init__(
-        self,
-        problem: ProblemLike,
-        num_episodes: int | None,
-        delta: float = 0.05,
-        bonus: float = 1.0,
+        self, problem: ProblemLike, num_episodes: int | None, delta: float = 0.05, bonus: float = 1.0,
         replan: Replanning = EVERY,
-    ) -> None:
+    ) -> None:  # fmt: skip
         super().__init__(problem, replan)
         self.counts = TransitionCounts(self.task, self.facts.needs)
         self.confidence = Confidence(delta, bonus, num_episodes)

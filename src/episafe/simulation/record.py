@@ -309,14 +309,9 @@ class Columns:
         self._samples: list[tuple[int, dict[str, Array], dict[str, float]]] = []
 
     def note(
-        self,
-        k: int | IntArray,
-        plan: Plan,
-        values: tuple[float, float | Array],
-        component: int,
-        acting: Policy,
+        self, k: int | IntArray, plan: Plan, values: tuple[float, float | Array], component: int, acting: Policy,
         utility: float | Array | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         """Note what is known before an episode, or before several: the plan, its exact values, which policy acts.
 
         `utility` is the exact utility of the acting component, where it is known.

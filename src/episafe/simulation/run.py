@@ -38,12 +38,9 @@ def compiled_loops() -> dict[tuple[type, type], CompiledLoop]:
 
 
 def run(
-    problem: Problem,
-    agent: Agent,
-    num_episodes: int = 10_000,
-    seed: int = 0,
+    problem: Problem, agent: Agent, num_episodes: int = 10_000, seed: int = 0,
     on_progress: Callable[[int], None] | None = None,
-) -> Record:
+) -> Record:  # fmt: skip
     """Run `agent` on `problem`; the same seed and a new agent give the same record.
 
     Args:
