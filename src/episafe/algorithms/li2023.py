@@ -29,14 +29,12 @@ class Bounded(NamedTuple):
     Attributes:
         reward, utility: Ṽʳ(s₁) and V̲ᵘ(s₁).
         policy: its table (H, S, A).
-        values: Ṽ and V̲ of both signals, step by step (H+1, 2, 2, S).
         share: of a safer policy that it is mixed with.
     """
 
     reward: float
     utility: float
     policy: Array
-    values: Array
     share: float = 0.0
 
 
@@ -65,38 +63,25 @@ class MixingBounds:
         self._spread, self._bias = (first + grown) / n, H**2 * (first + S * grown) / n
         self._unseen = visits == 0
 
-    def of_table(self, table: Array) -> Bounded:
-        """Return a policy (H, S, A) with its bounds."""
-        return self._chosen(1, lambda h, *_: table[h])[0]
+    def of_tables(self, tables: Array) -> list[Bounded]:
+        """Return policies (n, H, S, A) with their bounds."""
+        return self._chosen(len(tables), lambda h, *_: tables[:, h])
 
     def of_greedy(self, lams: Sequence[float]) -> list[Bounded]:
         """Return the policies that are greedy for Q̃ʳ + λQ̲ᵘ, one for each λ, with their bounds."""
         actions, each = np.eye(self._signals.shape[3]), np.array(lams)[:, None, None]
         return self._chosen(len(lams), lambda h, high, low: actions[np.argmax(high + each * low, axis=-1)])
 
-    def of_steps(self, first: Array, then: Bounded) -> list[Bounded]:
-        """Return the policies that are table `first` (H, S, A) for 1, 2, …, H−1 steps and `then` after them."""
-        H = len(first)
-        values = then.values[:0]
-        for h in reversed(range(H - 1)):
-            Q = self._step(h, np.concatenate([then.values[h + 1 : h + 2], values]))
-            values = (first[h] * Q).sum(axis=-1)
-        tables = (np.concatenate([first[:j], then.policy[j:]]) for j in range(1, H))
-        return [self._bounded(table, one[None]) for table, one in zip(tables, values, strict=True)]
-
     def _chosen(self, count: int, choose: Choice) -> list[Bounded]:
         """Return policies that are chosen step by step, the last step first."""
         _, H, S, A = self._signals.shape
-        values, policies = np.zeros((count, H + 1, 2, 2, S)), np.empty((count, H, S, A))
+        values, policies = np.zeros((count, 2, 2, S)), np.empty((count, H, S, A))
         for h in reversed(range(H)):
-            Q = self._step(h, values[:, h + 1])
+            Q = self._step(h, values)
             policies[:, h] = choose(h, Q[:, 0, 0], Q[:, 1, 1])
-            values[:, h] = (policies[:, h, None, None] * Q).sum(axis=-1)
-        return [self._bounded(*one) for one in zip(policies, values, strict=True)]
-
-    def _bounded(self, policy: Array, values: Array) -> Bounded:
-        start = values[0, :, :, self._start]
-        return Bounded(float(start[0, 0]), float(start[1, 1]), policy, values)
+            values = (policies[:, h, None, None] * Q).sum(axis=-1)
+        rewards, utilities = values[:, 0, 0, self._start].tolist(), values[:, 1, 1, self._start].tolist()
+        return [Bounded(*one) for one in zip(rewards, utilities, policies, strict=True)]
 
     def _step(self, h: int, after: Array) -> Array:
         """Return Q̃ and Q̲ (n, 2, 2, S, A) at step h, of both signals, from Ṽ and V̲ (n, 2, 2, S) after it."""
@@ -143,7 +128,7 @@ class Mixing(CountingAgent):
     def start(self, parts: int) -> tuple[float, MixingBounds, Bounded, dict[float, Bounded]]:
         """Return b, the bounds at δ/parts, the incumbent with at least b + ξ, and the candidates by λ."""
         problem = MixingBounds(self.task, self.counts, self.confidence, parts)
-        safe = problem.of_table(self.task.incumbent.table())
+        safe = problem.of_tables(self.task.incumbent.table()[None])[0]
         safe = safe._replace(utility=max(float(self.task.stated_utilities[0]), safe.utility))
         candidates = dict(zip(MULTIPLIERS, problem.of_greedy(MULTIPLIERS), strict=True))
         return float(self.task.thresholds[0]), problem, safe, candidates
@@ -205,7 +190,8 @@ def _stepped(problem: MixingBounds, candidate: Bounded, safe: Bounded, threshold
     """Return the mixture of π^{j−1} and π^j at the smallest j that passes; π^H is the incumbent, which does."""
     if candidate.utility >= threshold:
         return candidate
-    steps = [candidate, *problem.of_steps(safe.policy, candidate), safe]
+    tables = [np.concatenate([safe.policy[:j], candidate.policy[j:]]) for j in range(1, len(safe.policy))]
+    steps = [candidate, *problem.of_tables(np.reshape(tables, (-1, *safe.policy.shape))), safe]
     j = next(j for j, one in enumerate(steps) if one.utility >= threshold)
     before, now = steps[j - 1 : j + 1]
     both = with_safer(before, now, threshold)
