@@ -10,7 +10,6 @@ exact.
 import math
 from collections.abc import Callable
 from dataclasses import replace
-from fractions import Fraction
 from pkgutil import resolve_name
 from typing import Any, TypeVar
 
@@ -342,13 +341,10 @@ def _in_units(costs: Array, at_most: float) -> tuple[IntArray, float, int, float
 
 def _common_unit(costs: Array, at_most: float) -> float | None:
     """Return 1/n for the least n ≤ MAX_DENOMINATOR that makes all costs whole, up to rounding; None without one."""
-    n, most_off = 1, ROUNDING * min(1.0, float(costs.max()), at_most or 1.0)
-    for cost in np.unique(costs).tolist():
-        fraction = Fraction(cost).limit_denominator(MAX_DENOMINATOR)
-        n = math.lcm(n, fraction.denominator)
-        if abs(float(fraction) - cost) > most_off or n > MAX_DENOMINATOR:
-            return None
-    return 1 / n
+    values, most_off = np.unique(costs), ROUNDING * min(1.0, float(costs.max()), at_most or 1.0)
+    fits = (n for n in range(1, MAX_DENOMINATOR + 1) if np.abs(np.round(values * n) / n - values).max() <= most_off)
+    n = next(fits, None)
+    return None if n is None else 1 / n
 
 
 def _product(problem: LinearCMDP, after: IntArray, utility: Array, keep: bool) -> Tables:
