@@ -150,16 +150,11 @@ def queue(
 
 
 def _moves(rates: Array, buffer_length: int) -> tuple[Array, Array]:
-    """Return P (S, A, S) and admission rates (S, A): up with b(1 − a), down with a(1 − b); b = 0 in a full buffer."""
-    S, A = buffer_length + 1, len(rates)
-    kernel, admitted = np.zeros((S, A, S)), np.tile(rates[:, 1], (S, 1))
+    """Return P (S, A, S) and admission rates (S, A) of pairs (service, admission); a full buffer admits nothing."""
+    kernel = np.stack([buffer_kernel(b, a, buffer_length) for a, b in rates], axis=1)
+    kernel[-1] = [buffer_kernel(0.0, a, buffer_length)[-1] for a, _ in rates]
+    admitted = np.tile(rates[:, 1], (buffer_length + 1, 1))
     admitted[-1] = 0.0
-    for s in range(S):
-        a, b = rates[:, 0], admitted[s]
-        up, down = b * (1 - a), a * (1 - b) if s > 0 else np.zeros(A)
-        kernel[s, :, min(s + 1, buffer_length)] += up
-        kernel[s, :, max(s - 1, 0)] += down
-        kernel[s, :, s] += 1 - up - down
     return kernel, admitted
 
 

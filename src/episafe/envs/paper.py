@@ -144,7 +144,7 @@ def streaming(
 
 
 def buffer_kernel(arrival: float, departure: float, buffer_length: int) -> Array:
-    """P(s'|s) of s' = min{max{0, s + A − B}, L}, A ~ Bernoulli(arrival), B ~ Bernoulli(departure), shape (L+1, L+1)."""
+    """Return P(s'|s) of s' = min{max{0, s + A − B}, L}, A ~ Bernoulli(arrival), B ~ Bernoulli(departure)."""
     P = np.zeros((buffer_length + 1, buffer_length + 1))
     up, down = arrival * (1 - departure), (1 - arrival) * departure
     for s in range(buffer_length + 1):
