@@ -60,24 +60,20 @@ class Limit(NamedTuple):
         scaled = _scaled(self.signal, raw, self.low, self.high)
         return 1.0 - scaled if self.signal == "cost" else scaled
 
-    def scaled(self, total: float, horizon: int) -> float:
-        """Return a raw total as that of utilities in [0, 1]: Σ(u − low)/width; H minus it for costs."""
-        share = (total - horizon * self.low) / self.width
-        return horizon - share if self.signal == "cost" else share
-
-    def raw(self, total: float, horizon: int) -> float:
-        """Return the inverse of `scaled`."""
-        share = horizon - total if self.signal == "cost" else total
-        return horizon * self.low + share * self.width
+    def total_unit(self, horizon: int, text: str = "") -> Unit:
+        """Return how people read total utilities in [0, 1] of so many steps: H·low + width·total; costs from above."""
+        offset, factor = (self.high, -self.width) if self.signal == "cost" else (self.low, self.width)
+        return Unit(text, horizon * offset, factor)
 
     def constraint(self, utility: StateFunction | None, horizon: int) -> Constraint:
         """Return the limit on utilities in [0, 1]."""
-        b, slack = self.scaled(self.kept, horizon), self.slack and self.slack / self.width
+        unit, slack = self.total_unit(horizon), self.slack and self.slack / self.width
+        b = (self.kept - unit.offset) / unit.factor
         if b + (slack or 0.0) > horizon + TOLERANCE:
             raise Infeasible(
                 f"the limit {self.kept:g} with slack {self.slack or 0:g} cannot be kept in {horizon} steps: relax one"
             )
-        least = 0.0 if self.worst is None else max(self.scaled(self.worst, horizon), 0.0)
+        least = 0.0 if self.worst is None else max((self.worst - unit.offset) / unit.factor, 0.0)
         if b <= 0 or (self.worst is not None and least >= b):
             said = "" if self.worst is None else f" and no total worse than {self.worst:g}"
             raise InvalidProblem(
@@ -85,10 +81,6 @@ class Limit(NamedTuple):
                 f"per step{said}: give the limit on the total of {horizon} steps, in the units of the {self.signal}"
             )
         return Constraint(utility, b, slack, self.name or self.signal, least)
-
-    def total_unit(self, text: str, horizon: int) -> Unit:
-        """Return how people read total utilities of this limit."""
-        return _unit(text, horizon, self.low, self.high, self.signal == "cost")
 
 
 class GymCMDP(PlayedCMDP):
@@ -250,10 +242,11 @@ class GymCMDP(PlayedCMDP):
 
     def units(self, texts: Mapping[str, str]) -> dict[str, Unit]:
         """Return how people read rewards and utilities: in the units of the environment."""
-        found = {"reward": _unit(texts.get("reward", ""), self._H, *self._reward_range)}
+        low, high = self._reward_range
+        found = {"reward": Unit(texts.get("reward", ""), self._H * low, high - low)}
         for one in self.limits:
             name = one.name or one.signal
-            found[name] = one.total_unit(texts.get(name, ""), self._H)
+            found[name] = one.total_unit(self._H, texts.get(name, ""))
         if unknown := [name for name in texts if name not in found]:
             raise InvalidProblem(f"units has {unknown[0]!r}: give units for {', '.join(found)} only")
         return found
@@ -350,12 +343,14 @@ class GymCMDP(PlayedCMDP):
 
     def raw_totals(self, totals: ArrayLike) -> list[float]:
         """Return total utilities (m,) of the task in the units of the limits."""
-        return [one.raw(float(total), self._H) for one, total in zip(self.limits, np.atleast_1d(totals), strict=True)]
+        each = zip(self.limits, np.atleast_1d(totals).tolist(), strict=True)
+        return [one.total_unit(self._H).raw(total) for one, total in each]
 
     def cost_of(self, utilities: Array) -> float:
         """Return the cost that utilities (1,) of a step stand for, in the units of its limit; 1 − a raw utility."""
-        raw = self._reports[0].raw(float(utilities[0]), 1)
-        return raw if self._reports[0].signal == "cost" else 1 - raw
+        one = self._reports[0]
+        raw: float = one.total_unit(1).raw(float(utilities[0]))
+        return raw if one.signal == "cost" else 1 - raw
 
     def with_total(self, task: Task, origin: Mapping[str, str | int | float]) -> "GymCMDP":
         """Return the same problem with a running total; the limit on it is an expected cost of H − b at most."""
@@ -414,10 +409,6 @@ class GymCMDP(PlayedCMDP):
 
 
 from_gymnasium = GymCMDP
-
-
-def _unit(text: str, horizon: int, low: float, high: float, is_cost: bool = False) -> Unit:
-    return Unit(text, horizon * (high if is_cost else low), low - high if is_cost else high - low)
 
 
 def _scaled(signal: str, raw: Any, low: float, high: float) -> float:
