@@ -1,11 +1,12 @@
-# Two commands do everything on a fresh machine with Python 3.11 or newer and make:
-#   make test    set-up, then every check          make paper [FULL=1]   set-up, then the paper's comparison
+# On a fresh machine with Python 3.11 or newer and make; each of them sets up .venv first:
+#   make demo    a live session on a file log, and its page        make test             every check
+#   make docs    the documentation                                 make paper [FULL=1]   the paper's comparison
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 OUT ?= paper-results/$(if $(FULL),full,quick)
 
-.PHONY: test check tests slow paper size docs format lock clean
+.PHONY: demo test check tests slow paper size docs format lock clean
 
 test: check tests
 
@@ -20,6 +21,11 @@ tests: $(READY)
 
 slow: $(READY)
 	$(BIN)/pytest -m slow
+
+demo: $(READY)
+	@rm -rf demo
+	$(BIN)/python examples/inventory.py
+	@$(BIN)/episafe report demo
 
 paper: $(READY)
 	$(BIN)/episafe paper $(if $(FULL),,--quick) --out $(OUT)
