@@ -22,7 +22,8 @@ from episafe.algorithms import registered_agents
 from episafe.cli import app
 
 ROOT = Path(__file__).parent.parent
-PAGES = sorted([*ROOT.glob("*.md"), *(one for one in ROOT.glob("docs/**/*.md") if "_build" not in one.parts)])
+MADE = {"_build", "api"}  # folders of pages that a build makes
+PAGES = sorted([*ROOT.glob("*.md"), *(one for one in ROOT.glob("docs/**/*.md") if not MADE & set(one.parts))])
 MOST_WORDS = {"README.md": 700, "CHANGELOG.md": 600, "docs": 25_000, "decision": 300, "terms": 30, "decisions": 10}
 BLOCK = re.compile(r"^```(python|text)[^\n]*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 # words that make a text sound translated: none of them may stand in src or docs
@@ -49,6 +50,17 @@ def parts_of(text):
     return parts
 
 
+NUMBER = re.compile(r"\d+(?:\.\d+)?")
+
+
+def agrees(shown, printed):
+    """Return whether an output is the same but for numbers that differ by at most a tenth."""
+    if NUMBER.sub("0", shown) != NUMBER.sub("0", printed):
+        return False
+    pairs = zip(NUMBER.findall(shown), NUMBER.findall(printed), strict=True)
+    return all(abs(float(a) - float(b)) <= 0.1 * max(float(a), float(b)) for a, b in pairs)
+
+
 RUNNABLE = [page for page in PAGES if parts_of(page.read_text())]
 
 
@@ -61,8 +73,9 @@ def test_the_code_of_a_page_runs_from_top_to_bottom_and_prints_what_the_page_sho
         with contextlib.redirect_stdout(io.StringIO()) as said:
             exec(compile(code, f"{name}, block {number}", "exec"), scope)
         if expected is not None:
-            same = doctest.OutputChecker().check_output(expected, said.getvalue(), doctest.ELLIPSIS)
-            assert same, f"{name}, block {number} prints\n{said.getvalue()}and the page shows\n{expected}"
+            assert agrees(expected, said.getvalue()), (
+                f"{name}, block {number} prints\n{said.getvalue()}and the page shows\n{expected}"
+            )
 
 
 def modules():
@@ -143,7 +156,7 @@ def words_of(page):
 def test_the_docs_are_short():
     for name in ("README.md", "CHANGELOG.md"):
         assert words_of(ROOT / name) <= MOST_WORDS[name], name
-    counted = [page for page in PAGES if "docs" in page.parts and not {"appendix", "api"} & set(page.parts)]
+    counted = [page for page in PAGES if (ROOT / "docs") in page.parents and "appendix" not in page.parts]
     assert sum(map(words_of, counted)) <= MOST_WORDS["docs"]
     decisions = list(ROOT.glob("docs/contributing/decisions/*.md"))
     assert len(decisions) <= MOST_WORDS["decisions"]
