@@ -9,6 +9,7 @@ import pytest
 from scipy.stats import binom
 
 import episafe as es
+from episafe.certify.evidence import Accounts
 from episafe.data.prove import FORMS, lower_bound
 from episafe.kernels.wealth import BET_WEIGHTS, BETS
 
@@ -172,3 +173,84 @@ def test_a_log_that_proves_nothing_is_refused_with_the_remedy(what, rng):
     broken, told, message = REFUSED[what]
     with pytest.raises(ValueError, match=message):
         es.prove(broken(bandit_log(20, rng)), CANDIDATE, 0.6, **TOLD | told)
+
+
+# the same evidence in a session
+
+
+def shop(candidates=None):
+    """Return an agent for a bandit with two contexts whose incumbent takes action 2, with Observation."""
+    P = np.full((1, 2, 3, 2), 0.5)
+    success = np.tile([0.6, 0.5, 0.58], (1, 2, 1))
+    problem = es.LinearCMDP(
+        P, success, success, initial_state=0, threshold=0.5, safe_policy=np.eye(3)[np.full((1, 2), 2)]
+    )
+    return es.SafeAgent(problem, es.certify.Observation(delta=0.1), candidates=candidates or {"v2": CANDIDATE})
+
+
+def test_a_session_begins_with_what_a_log_proves_and_counts_no_episode_twice(tmp_path, rng):
+    frame = bandit_log(1500, rng)
+    frame["state"] = 0
+    frame["utility"] = np.where(frame["action"] == 0, rng.random(1500) < 0.6, frame["utility"]).astype(float)
+    frame["propensity"] = np.where(frame["action"] == 0, 0.3, frame["propensity"])
+    told = {"min_propensity": 0.2, "reason": "the autumn"}
+    with es.open(tmp_path, shop()) as session:
+        bounds = session.read(polars.from_pandas(frame[:1000]), **told)
+        assert 0.4 < bounds["v2"][0] <= 0.6
+        with pytest.raises(ValueError, match="500 of 1000 episodes were read before"):
+            session.read(frame[500:], **told)
+        assert session.read(frame[1000:], **told)["v2"] >= bounds["v2"]
+        d = session.deploy()
+        session.report(d.id, es.Episode([0, 0], [0 if d.plan.source != "safe" else 2], [0.5], [1.0], component=None))
+        with pytest.raises(ValueError, match="read logs before the first one"):
+            session.read(bandit_log(100, rng).assign(episode=np.arange(100) + 9000, state=0), **told)
+        bounds = session.bounds()
+    with es.open(tmp_path, shop()) as session:
+        assert session.bounds() == bounds
+    assert es.audit(tmp_path, shop()).passed and es.audit(tmp_path).passed
+    text = (tmp_path / "log.jsonl").read_text()
+    assert '"kind":"evidence"' in text and "min_propensity and total_range are true" in text
+
+
+def test_logged_and_live_episodes_together_cover():
+    """At δ_1 = 0.3: a sequence that begins with a log and goes on live is wrong in at most 30 % of the runs."""
+    wrong = 0
+    for seed in range(150):
+        rng = np.random.default_rng(seed)
+        limits = (es.Constraint(None, 0.5, 0.4),)
+        made = Accounts(es.Task(None, None, limits, es.TablePolicy(np.ones((1, 1, 1)))), 0.6, 2, largest=1.0)
+        made.begin(1, "v2")
+        shares, X = rng.random(200) < 0.2, (rng.random(200) < 0.8).astype(float)
+        made.read_log(np.array([1]), shares[None] * 1.0, X[None, :, None])
+        for k in range(60):
+            made.expect(k, [1])
+            made.credit(k, np.array([1]), np.ones(1), np.array([[float(rng.random() < 0.8)]]))
+        wrong += made.wealth.lower[1, 0] > 0.8
+    assert 0 < wrong <= binom.ppf(0.999, 150, 0.3)
+
+
+def test_logged_traces_are_replayed_under_candidates(tmp_path):
+    problem = es.make("inventory")
+    generous = np.eye(4)[np.full(problem.P.shape[:2], 2)]
+
+    def agent():
+        return es.SafeAgent(problem, es.certify.Hindsight(), candidates={"generous": generous})
+
+    rng, rows = np.random.default_rng(0), []
+    move = problem.task.move
+    for label in range(40):
+        (state, chances), incumbent = problem.draw_trace(rng), problem.task.incumbent
+        for h, w in enumerate(chances):
+            action = incumbent.act(h, state, rng)
+            following, reward, utility = move(h, state, action, w)
+            told = {"episode": label, "step": h, "state": state, "action": action, "next_state": following}
+            rows.append(told | {"reward": reward, "utility": float(np.ravel(utility)[0]), "chance_0": w[0]})
+            state = following
+    frame = pandas.DataFrame(rows)
+    with es.open(tmp_path, agent()) as session:
+        before = session.bounds()["generous"][0]
+        assert session.read(frame, reason="last year")["generous"][0] > before + 1
+        with pytest.raises(ValueError, match="40 of 40 episodes were read before"):
+            session.read(frame, reason="again")
+        session.deploy()
+    assert es.audit(tmp_path, agent()).passed

@@ -17,6 +17,7 @@ from episafe.kernels.wealth import (
     BET_WEIGHTS,
     BETS,
     Wealth,
+    credit_episodes,
     credit_rows,
     mixture_bound,
     new_wealth,
@@ -263,6 +264,18 @@ class Accounts:
                 self._settle(i)
         if at_once:
             credit_rows(self.wealth, rows[at_once], shares[at_once], utilities[at_once])
+
+    def read_log(self, rows: IntArray, shares: Array, utilities: Array) -> None:
+        """Add logged episodes to rows (R,) before the first deployment: shares (R, E) and utilities (R, E, m).
+
+        Their order must not depend on what happened in them: the best prefix counts.
+        """
+        least = self.wealth.least[rows][:, None]
+        if (utilities < least - self._rounding).any():
+            self.end(f"a logged total of {utilities.min():.6g} is below the least total: state a true least_total")
+            return
+        told = np.ascontiguousarray(shares), np.ascontiguousarray(np.maximum(utilities, least))
+        credit_episodes(self.wealth, rows, *told)
 
     def _settle(self, i: int) -> None:
         """Move what is decided from the tail of row i into the product, and see what prefixes of the rest prove.

@@ -312,6 +312,31 @@ class Hindsight(Certifier):
             self.trials.credit(names, shares, evidence.rewards[~seen])
             self.num_traces += 1
 
+    def replayed(self, episodes: Sequence[Episode]) -> tuple[tuple[str, ...], Array]:
+        """Return the candidates and their total utilities (n, E, m) on the traces of logged episodes."""
+        traces = []
+        for number, episode in enumerate(episodes):
+            if episode.trace is None:
+                raise InvalidEpisode(f"logged episode {number} has no trace: record chance in every step")
+            trace, fault = self.replays.judge(episode)
+            fault = fault or ("" if self.surprised else self.replays.surprise_of(episode, trace))
+            if fault:
+                raise InvalidEpisode(f"logged episode {number} is not what move makes of its trace: {fault}")
+            traces.append(trace)
+        rows = self.accounts.rows[1:]
+        policies = [policy for i in rows if (policy := self.trials.policies[i]) is not None]
+        totals = self.totals_of(policies, traces, range(-len(traces), 0))  # keys that no deployment has
+        return tuple(self.accounts.names[i] for i in rows), totals[:, :, 1:]
+
+    def read_log(self, names: Sequence[str], shares: Array, utilities: Array) -> None:
+        """Add logged traces before the first deployment."""
+        rows = np.array([self.accounts.row(name) for name in names])
+        for accounts in self.trials.both:
+            above = np.maximum(utilities, accounts.wealth.least[rows][:, None])
+            accounts.read_log(rows, shares, utilities if accounts is self.trials.plain else above)
+        self.num_traces += shares.shape[1]
+        self._plan = None
+
     def _end_floors(self, reason: str) -> None:
         """Let bounds rest on the plain sequences: chance left its support, so that floors are no facts."""
         self.surprised, self._plan = reason, None

@@ -314,6 +314,10 @@ class Observation(Certifier):
         self.num_episodes += 1
         self.look()
 
+    def read_log(self, names: Sequence[str], shares: Array, utilities: Array) -> None:
+        """Add logged episodes before the first deployment: shares (n, E) and total utilities (n, E, m)."""
+        self.accounts.read_log(np.array([self.accounts.row(name) for name in names]), shares, utilities)
+
     def abandoned(self, deployment: int) -> None:
         """Forget the plan of a deployment that will never be reported; it stays at its worst."""
         self._plans.pop(deployment, None)

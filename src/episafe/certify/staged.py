@@ -106,6 +106,11 @@ class Staged(Observation):
         self.num_episodes += 1
         self.trials.judge()
 
+    def read_log(self, names: Sequence[str], shares: Array, utilities: Array) -> None:
+        """Add logged episodes before the first deployment."""
+        super().read_log(names, shares, utilities)
+        self.trials.judge()
+
     def proves(self, plan: Plan) -> Array:
         """Return Σ w_i L_i (m,); the incumbent reaches the thresholds, also where its slack is unknown."""
         return self.trials.proves(plan, self.trials.assured)

@@ -310,6 +310,14 @@ class Certifier(ABC):
         reaches = (bounds >= limits).all()
         return "" if reaches else f"the plan is proved to reach {bounds.tolist()}, below the limits {limits.tolist()}"
 
+    def replayed(self, episodes: Sequence[Episode]) -> tuple[tuple[str, ...], Array]:
+        """Return the candidates and their total utilities (n, E, m) on the traces of logged episodes."""
+        raise TypeError(f"{type(self).__name__} replays no traces")
+
+    def read_log(self, names: Sequence[str], shares: Array, utilities: Array) -> None:
+        """Add logged episodes before the first deployment: shares (n, E) and total utilities (n, E, m)."""
+        raise TypeError(f"{type(self).__name__} reads no logs: prove a limit with es.prove, and give the policy")
+
     def promote(self, name: str) -> None:
         """Let a certified candidate act wherever the incumbent would."""
         raise TypeError(f"{type(self).__name__} promotes no candidates")

@@ -170,7 +170,7 @@ def _axes(columns: Sequence[str], name: str, place: str) -> list[str]:
 def _value(row: Row, axes: Sequence[str], several: Any = np.array) -> Any:
     """Return the value of one column, or those of several together."""
     values = [_plain(row[name]) for name in axes]
-    return values[0] if len(axes) == 1 else several(values)
+    return several(values) if axes[0].endswith("_0") else values[0]
 
 
 def _plain(given: Any) -> Any:

@@ -6,6 +6,7 @@ that of kernels/wealth.py, where q is the share of an episode. An episode in whi
 costs nothing. docs/appendix/logs.md has the proofs.
 """
 
+import hashlib
 import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,8 +19,9 @@ from numpy.typing import NDArray
 from episafe.core.checks import TOLERANCE, as_array, as_distributions, as_number, as_probability, is_number
 from episafe.core.errors import InvalidEpisode, InvalidProblem
 from episafe.core.policy import FunctionPolicy, Policy, StepPolicy, TablePolicy, as_policy
-from episafe.core.task import Constraint
-from episafe.core.types import Array, IntArray
+from episafe.core.task import Constraint, Task
+from episafe.core.types import Array, Episode, IntArray
+from episafe.data.episodes import read_episodes
 from episafe.kernels.wealth import BET_WEIGHTS, BETS, credit_log, new_wealth
 
 FORMS = {0.0: 0.7, 0.3: 0.3}  # the part c of the importance-weighted total in a bet -> the weight of these bets
@@ -220,10 +222,7 @@ def prove(
 def _proof(
     shares: Array, totals: Array, delta: float, limit: float, total_range: tuple[float, float], largest: float
 ) -> Proof:
-    mean, alarm = float(shares.mean()) * largest, ""
-    if refutes_mean(shares, 1 / largest):
-        alarm = f"The mean of the importance ratio is {mean:.4g} over {len(shares):,} episodes, and it should be 1, so "
-        alarm += "propensities are wrong, or episodes are missing or appear twice: correct the log"
+    mean, alarm = float(shares.mean()) * largest, alarm_of(shares, largest)
     bound = total_range[0] if alarm else lower_bound(shares, totals, delta, total_range, largest, limit)
     passed, matched = not alarm and bound >= limit, int(np.count_nonzero(shares))
     needed = len(shares) if passed else episodes_needed(shares, totals, delta, limit, total_range[0], largest)
@@ -283,13 +282,19 @@ def log_wealth(forms: Sequence[tuple[Array, Array]], weights: Sequence[float], m
     return found
 
 
-def refutes_mean(shares: Array, mean: float) -> bool:
-    """Return whether the mean of q is refuted, from above or from below; wrong with probability FALSE_ALARM."""
+def alarm_of(shares: Array, largest: float) -> str:
+    """Return why the mean of ρ is not 1; "" if that is not refuted. It is wrong with probability FALSE_ALARM."""
+    mean = 1 / largest
     if mean > 1 - TOLERANCE:
-        return bool((shares < 1 - TOLERANCE).any())
-    return any(
-        log_wealth([(np.ones(len(seen)), seen)], (1.0,), np.array([expected]), 0.0)[0] >= math.log(2 / FALSE_ALARM)
-        for seen, expected in ((shares, mean), (1 - shares, 1 - mean))
+        refuted = bool((shares < 1 - TOLERANCE).any())
+    else:
+        refuted = any(
+            log_wealth([(np.ones(len(seen)), seen)], (1.0,), np.array([expected]), 0.0)[0] >= math.log(2 / FALSE_ALARM)
+            for seen, expected in ((shares, mean), (1 - shares, 1 - mean))
+        )
+    return refuted * (
+        f"The mean of the importance ratio is {shares.mean() * largest:.4g} over {len(shares):,} episodes, and it "
+        "should be 1, so propensities are wrong, or episodes are missing or appear twice: correct the log"
     )
 
 
@@ -350,7 +355,7 @@ def read_steps(frame: Any, limits: Sequence[str], by: str | None = None) -> Step
         steps,
         _whole(table["action"].to_numpy(), "action")[order],
         _numbers(table["propensity"].to_numpy(), "propensity")[order],
-        [states[0][i] for i in order] if len(axes) == 1 else list(np.array(states).T[order]),
+        [states[0][i] for i in order] if axes == ["state"] else list(np.array(states).T[order]),
         np.add.reduceat(told, starts, axis=0),
         list(numbers),
         [groups[i] for i in order[starts]] if by else [],
@@ -436,6 +441,52 @@ def _acted(steps: Steps, policy: Policy, horizon: int) -> tuple[Array, Array]:
     if steps.actions.max() >= rows.shape[1]:
         raise InvalidEpisode(f"the log has action {steps.actions.max()}, and the candidate {rows.shape[1]} actions")
     return rows[met, steps.actions], np.ones(horizon)
+
+
+# logs that a session reads
+
+
+def logged_shares(
+    frame: Any, task: Task, policies: Sequence[Policy], min_propensity: float | Sequence[float] | None
+) -> tuple[list[str], Array, Array, str]:
+    """Return a digest of each logged episode, q (n, E) under each policy, X (E, m), and what they assume.
+
+    The order is a fixed random one, because a session uses the best prefix.
+    """
+    steps = read_steps(frame, [one.name for one in task.constraints])
+    if min_propensity is None:
+        raise InvalidProblem("give min_propensity=…, which no propensity of the logging policy falls below")
+    if task.encode is not None:
+        steps = steps._replace(states=[task.encode(state) for state in steps.states])
+    found = [shares_of_log(steps, policy, min_propensity) for policy in policies]
+    for q, largest in found:
+        if alarm := alarm_of(q, largest):
+            raise InvalidEpisode(alarm)
+    shares = np.array([q for q, _ in found])
+    columns = zip(
+        steps.labels,
+        *(np.split(one, steps.starts[1:]) for one in (steps.actions, steps.propensities)),
+        steps.totals,
+        strict=True,
+    )
+    digests = [_digest(label, a.tobytes(), p.tobytes(), X.tobytes()) for label, a, p, X in columns]
+    order = np.random.default_rng(SPLIT_SEED).permutation(len(digests))
+    return [digests[i] for i in order], shares[:, order], steps.totals[order], ASSUMES
+
+
+def logged_episodes(frame: Any, task: Task) -> tuple[list[str], list[Episode]]:
+    """Return a digest of each logged episode and the episodes, in a fixed random order."""
+    import narwhals as nw
+
+    labels = list(dict.fromkeys(nw.from_native(frame, eager_only=True)["episode"].to_list()))
+    episodes = read_episodes(frame, task)
+    digests = [_digest(label, repr(one.trace).encode()) for label, one in zip(labels, episodes, strict=True)]
+    order = np.random.default_rng(SPLIT_SEED).permutation(len(digests)).tolist()
+    return [digests[i] for i in order], [episodes[i] for i in order]
+
+
+def _digest(label: Hashable, *parts: bytes) -> str:
+    return hashlib.sha256(b"\n".join([repr(label).encode(), *parts])).hexdigest()[:16]
 
 
 def _part(frame: Any, labels: set[Hashable]) -> Any:

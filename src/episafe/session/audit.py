@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterator, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -18,6 +19,7 @@ from episafe.session.events import (
     AlarmRaised,
     Deploy,
     Event,
+    LogEvidence,
     NewCandidate,
     Report,
     decode_lines,
@@ -127,12 +129,28 @@ class _Checker:
             self._report(body)
         elif isinstance(body, Abandon) and body.id not in self.state.pending:
             raise ValueError(f"deployment {body.id} is abandoned and not pending")
+        elif isinstance(body, LogEvidence):
+            self._log(body)
         elif isinstance(body, AlarmRaised) and body.monitor in TESTS:
             self._alarm(body)
 
     def _alarm(self, body: AlarmRaised) -> None:
         if body.monitor not in {one.monitor for one in self.state.due_alarms()}:
             raise ValueError(f"the alarm {body.monitor!r} does not follow from the reports")
+
+    def _log(self, body: LogEvidence) -> None:
+        """Recompute what a log proves; whether its shares are right is seen by reading the log again."""
+        state, (names, shares, utilities) = self.state, body.evidence()
+        if state.num_deployed or len(set(body.episodes)) < len(body.episodes) or state.logged & set(body.episodes):
+            raise ValueError("a log was read after the first deployment, or episodes of it were read before")
+        if not ((shares >= 0) & (shares <= 1 + AGREE)).all() or state.certifier is None:
+            raise ValueError("a log was read whose shares are not in [0, 1], or that no certifier can read")
+        twin = deepcopy(state.certifier)
+        twin.read_log(names, shares, utilities)
+        for name, bound in twin.bounds().items():
+            if name in names and not _agree(bound, of_numbers(body.proves[name])):
+                raise ValueError(f"the log proves {bound.tolist()} of {name!r}, recorded is {body.proves[name]}")
+        self.notes.append("the shares and replays of logs were not computed again: that needs the logs")
 
     def _candidate(self, body: NewCandidate) -> None:
         state = self.state

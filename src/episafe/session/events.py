@@ -172,12 +172,28 @@ class Report(Body, frozen=True):
 
 
 class LogEvidence(Body, frozen=True):
-    """A log of earlier episodes that was read: its digest, its rows, and what they prove by name. Moves no bound."""
+    """A log of earlier episodes that was read before the first deployment, and what it proves.
 
-    digest: str
-    rows: int
+    Attributes:
+        episodes: a digest of each episode; none counts twice.
+        names: the candidates that it counts for.
+        shares: q of each candidate and episode, (n, E), in random order, without episodes that count for none.
+        utilities: total utilities (n, E, m); (1, E, m) where they are the same for all.
+        proves: the bounds (m,) of each candidate after it.
+        reason: what the log is, and what the bounds assume.
+    """
+
+    episodes: tuple[str, ...]
+    names: tuple[str, ...]
+    shares: tuple[tuple[float, ...], ...]
+    utilities: tuple[tuple[tuple[float, ...], ...], ...]
     proves: dict[str, Numbers]
     reason: str
+
+    def evidence(self) -> tuple[tuple[str, ...], Array, Array]:
+        """Return names, shares (n, E) and utilities (n, E, m)."""
+        shares, utilities = np.array(self.shares), np.array(self.utilities, dtype=np.float64)
+        return self.names, shares, np.broadcast_to(utilities, (*shares.shape, utilities.shape[2]))
 
 
 class Abandon(Body, frozen=True):

@@ -19,6 +19,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 
 import episafe
@@ -39,6 +40,7 @@ from episafe.session.events import (
     Deploy,
     Event,
     Log,
+    LogEvidence,
     MemoryLog,
     NewCandidate,
     RecordedEpisode,
@@ -545,6 +547,51 @@ class Session:
         if so_far is not None and not np.isfinite(so_far).all():
             raise InvalidEpisode(f"the utility so far must be finite, got {utility!r}")
         self._transact(lambda: [Abandon(self._pending(deployment).id, as_reason(reason), so_far)])
+
+    def read(self, frame: Any, *, min_propensity: Any = None, reason: str) -> dict[str, Array]:
+        """Start the candidates with what a log proves of them; return their bounds. Call before the first deployment.
+
+        With `Hindsight` each logged trace is replayed under each candidate, and trains the proposer. Other certifiers
+        need propensities, as `es.prove` does. Live episodes continue the same sequences with the same delta. The
+        candidates on trial must have been fixed without this log, as must the incumbent and its slack.
+
+        Args:
+            frame: a data frame as of `es.read_episodes` with chance, or as of `es.prove`.
+            min_propensity: as of `es.prove`; None with `Hindsight`.
+            reason: what the log is.
+        """
+        from episafe.data.prove import logged_episodes, logged_shares
+
+        certifier, task = self._twin(), self.task
+        policies = {name: self.state.policies[name] for name in certifier.bounds() if name != INCUMBENT}
+        if not policies:
+            raise ValueError("no candidate is on trial that a log could prove: add candidates before you read it")
+        episodes: list[Episode] = []
+        if certifier.uses_traces:
+            digests, episodes = logged_episodes(frame, task)
+            names, utilities = certifier.replayed(episodes)
+            shares, assumes = np.ones(utilities.shape[:2]), certifier.settings()["statement"]
+        else:
+            digests, shares, totals, assumes = logged_shares(frame, task, list(policies.values()), min_propensity)
+            names, utilities = tuple(policies), totals[None]
+        twice = len(self.state.logged & set(digests))
+        if twice:
+            raise ValueError(f"{twice} of {len(digests)} episodes were read before: an episode counts once")
+        counts = shares.any(axis=0)
+        told = shares[:, counts].tolist(), utilities[:, counts].tolist()
+
+        def decide() -> list[Body]:
+            if self.state.num_deployed:
+                raise ValueError(f"{self.state.num_deployed} deployments were made: read logs before the first one")
+            body = LogEvidence(tuple(digests), names, *told, {}, f"{as_reason(reason)}. It assumes: {assumes}")
+            twin = self._twin()
+            twin.read_log(*body.evidence())
+            return [msgspec.structs.replace(body, proves={one: as_numbers(twin.bounds()[one]) for one in names})]
+
+        self._transact(decide)
+        for episode in episodes:
+            self.state.learn_later(episode)
+        return self.bounds()
 
     # decisions
 

@@ -104,6 +104,7 @@ class SessionState:
     alarms: list[tuple[str, AlarmRaised]] = field(default_factory=list)
     decisions: list[tuple[str, Decide]] = field(default_factory=list)
     proofs: list[tuple[str, LogEvidence]] = field(default_factory=list)
+    logged: set[str] = field(default_factory=set)
     tallies: dict[str, Tally] = field(default_factory=dict)
     recent: deque[Report] = field(default_factory=lambda: deque(maxlen=RECENT))
     first_time: str = ""
@@ -208,7 +209,7 @@ class SessionState:
             component = list(deploy.weights).index(deploy.component)
             episode = body.episode.episode(self.task.is_listed, component)
             if episode.states is not None:
-                self._learn_later(episode)
+                self.learn_later(episode)
         if self.certifier is not None:
             if body.evidence is None:
                 self.certifier.abandoned(body.id)
@@ -225,6 +226,9 @@ class SessionState:
 
     def _evidence(self, body: LogEvidence, time: str) -> None:
         self.proofs.append((time, body))
+        self.logged.update(body.episodes)
+        if self.certifier is not None:
+            self.certifier.read_log(*body.evidence())
 
     def _decide(self, body: Decide, time: str) -> None:
         self.decisions.append((time, body))
@@ -309,7 +313,7 @@ class SessionState:
 
     # the learner
 
-    def _learn_later(self, episode: Episode) -> None:
+    def learn_later(self, episode: Episode) -> None:
         """Keep an episode for the learner, which may be at work in another thread."""
         self._unlearned.append(episode)
         if len(self._unlearned) >= LEARN_AT and self.learning.acquire(blocking=False):
