@@ -130,7 +130,7 @@ def tail(
 
     Example:
         >>> import episafe as es
-        >>> bad_weeks = es.tail(es.make("inventory"), share=0.1, at_least=9.5)
+        >>> bad_weeks = es.tail(es.make("inventory"), share=0.1, at_least=9.5, cut=12)
         >>> bad_weeks.origin["tail"]
         'tail: mean of the worst 0.1 at least 9.5, cut at 12'
     """
