@@ -3,6 +3,8 @@
 import importlib.util
 from pathlib import Path
 
+import numpy as np
+
 import episafe as es
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
@@ -17,7 +19,7 @@ def load(name):
 
 def test_every_example_is_tested_and_short():
     scripts = {path.stem for path in EXAMPLES.glob("*.py")}
-    assert scripts == {"inventory", "own_environment", "canary", "paper"}
+    assert scripts == {"inventory", "own_environment", "canary", "paper", "road", "power"}
     assert all(len((EXAMPLES / f"{name}.py").read_text().splitlines()) <= 90 for name in scripts)
 
 
@@ -46,3 +48,10 @@ def test_paper(capsys):
     records = load("paper").main(300, environments=("streaming",))
     assert records["streaming", "opse"].violation()[-1] == 0 < records["streaming", "ghosh"].violation()[-1]
     assert "regret" in capsys.readouterr().out
+
+
+def test_real_days(tmp_path):
+    for name, limit in (("road", 21.6), ("power", 22.8)):
+        found = load(name).main(56, tmp_path / "picture.png")
+        assert np.convolve(found[:, 1], np.ones(28) / 28, "valid").min() >= limit
+        assert found[-14:, 0].mean() > 8 and (tmp_path / "picture.png").exists()

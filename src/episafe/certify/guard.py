@@ -15,7 +15,7 @@ from episafe.certify.budget import Calendar, Relative, Windows
 from episafe.certify.evidence import admits, components
 from episafe.certify.replays import replays_of
 from episafe.certify.trials import PROPOSAL
-from episafe.core.agent import Candidate, Certifier, Evidence, Goal, Proposer
+from episafe.core.agent import WEIGHT, Candidate, Certifier, Evidence, Goal, Proposer
 from episafe.core.checks import TOLERANCE, as_count
 from episafe.core.errors import Infeasible, InvalidEpisode, InvalidProblem
 from episafe.core.policy import Mixture, Policy
@@ -91,7 +91,8 @@ class Budget(Certifier):
         self._given = incumbent_least, least
         self.uses_traces = form != "sure"
         self.candidates: dict[str, Candidate] = {}
-        self.target = INCUMBENT
+        self.target: dict[str, float] = {}  # what would be deployed if there were no windows
+        self._waiting = ""  # a proposal that waits for the one that it is mixed with
         self.own_leasts: dict[str, Array] = {}  # of candidates that state their own, (m,)
         self.num_reports = self.num_candidates = self.next_proposal = 0
         self._plans: dict[int, Plan] = {}  # without a report
@@ -149,14 +150,18 @@ class Budget(Certifier):
         }
 
     def add(self, candidate: Candidate) -> None:
-        """Let a candidate be deployed; a proposal takes the place of the last one."""
+        """Let a candidate be deployed in place of the last one, or beside it if its statistics state a weight."""
+        name, weight = candidate.name, candidate.statistics.get(WEIGHT, 1.0)
         self.note_least(candidate)
-        if candidate.name.startswith(PROPOSAL):
-            for name in [one for one in self.candidates if one.startswith(PROPOSAL)]:
-                self.withdraw(name)
-            self.postpone()
         self.num_candidates += 1
-        self.candidates[candidate.name], self.target = candidate, candidate.name
+        self.candidates[name] = candidate
+        if weight == 0:  # it waits for the next one
+            self._waiting = name
+            return
+        self.target = {name: weight} | ({self._waiting: 1.0 - weight} if weight < 1 else {})
+        for old in [one for one in self.candidates if one.startswith(PROPOSAL) and one not in self.target]:
+            del self.candidates[old]
+        self.postpone()
 
     def note_least(self, candidate: Candidate) -> None:
         """Note the least totals that a candidate states for itself."""
@@ -185,14 +190,14 @@ class Budget(Certifier):
         """Let another candidate act as far as the windows allow; "incumbent" ends that of all."""
         if name not in self.bounds():
             raise ValueError(f"there is no candidate {name!r}: there are {', '.join(self.bounds())}")
-        self.target = name
+        self.target = {name: 1.0}
 
     def plan(self) -> Plan:
-        """Return the target, the newest candidate, with the largest weight that the windows can pay for."""
-        target = self.candidates.get(self.target)
-        if self._invalid or target is None:
+        """Return the target, the newest candidates, with the largest weight that the windows can pay for."""
+        parts = {name: (self.candidates[name].policy, w) for name, w in self.target.items() if name in self.candidates}
+        if self._invalid or not parts:
             return self.incumbent(self._invalid or "there is no candidate")
-        return self.guarded(Plan(target.policy, "search", lam=target.lam))
+        return self.guarded(mixed(self.task, parts, 1.0 - sum(weight for _, weight in parts.values())))
 
     def guarded(self, plan: Plan) -> Plan:
         """Return a plan with as much of its weight as the windows can pay for; the incumbent has the rest."""
@@ -490,7 +495,7 @@ class Both(Certifier):
 def mixed(task: Task, parts: dict[str, tuple[Policy, float]], rest: float) -> Plan:
     """Return the plan with these policies and weights; the rest is for the incumbent."""
     policies, weights = zip(*parts.values(), strict=True)
-    if rest <= 0:
+    if rest <= TOLERANCE:
         return Plan(policies[0] if len(parts) == 1 else Mixture(policies, weights, tuple(parts)), "search")
     return Plan(Mixture([*policies, task.incumbent], [*weights, rest], (*parts, INCUMBENT)), "search")
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from episafe.certify.evidence import FINENESS, Accounts
 from episafe.certify.observation import Observation
-from episafe.certify.replays import Traces, replays_of
+from episafe.certify.replays import Traces, replay_statistics, replays_of
 from episafe.certify.traces import TraceProposer
 from episafe.certify.trials import PROPOSAL, Trials
 from episafe.core.agent import Candidate, Certifier, Evidence, Goal, Proposer
@@ -151,11 +151,8 @@ class Hindsight(Certifier):
             return None
         name = f"{PROPOSAL}{self.observed.accounts.num_candidates + 1}"
         found.policy.name = name
-        rewards, *utilities = proposer.totals(found.policy).T
-        statistics = {REPLAYS: float(len(rewards)), REPLAYED_REWARD: float(rewards.sum())}
-        for one, seen in zip(self.task.constraints, utilities, strict=True):
-            statistics |= {f"least {one.name}": float(seen.min()), f"mean {one.name}": float(seen.mean())}
-            statistics |= {f"5 % quantile {one.name}": float(np.quantile(seen, 0.05))}
+        totals = proposer.totals(found.policy)
+        statistics = replay_statistics(self.task, totals) | {REPLAYED_REWARD: float(totals[:, 0].sum())}
         return replace(found, name=name, statistics=statistics)
 
     def postpone(self) -> None:

@@ -287,3 +287,12 @@ def _frozen(arrays: Iterable[NDArray[Any]]) -> MoveTables:
 def replays_of(task: Task, salt: str) -> Replays:
     """Return the replays of a task."""
     return ListedReplays(task, salt) if task.is_listed else SampledReplays(task, salt)
+
+
+def replay_statistics(task: Task, totals: Array) -> dict[str, float]:
+    """Return number, least, 5 % quantile and mean of recent replays (n, 1 + m), for the log and for people."""
+    found = {"replays": float(len(totals))}
+    for one, seen in zip(task.constraints, totals[:, 1:].T, strict=True):
+        found |= {f"least {one.name}": float(seen.min()), f"mean {one.name}": float(seen.mean())}
+        found |= {f"5 % quantile {one.name}": float(np.quantile(seen, 0.05))}
+    return found

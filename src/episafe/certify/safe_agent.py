@@ -4,7 +4,9 @@ from collections.abc import Mapping, Sequence
 from copy import copy
 
 from episafe.certify.family import Family
+from episafe.certify.guard import Budget
 from episafe.certify.hindsight import Hindsight
+from episafe.certify.ladder import Ladder
 from episafe.certify.observation import Observation
 from episafe.certify.staged import Staged
 from episafe.certify.traces import TraceProposer
@@ -34,7 +36,8 @@ class SafeAgent(Agent):
         delta: the probability with which some deployed mixture may be below a limit, if no certifier is given.
         candidates: policies by name; they are tried before any proposal.
         family: policies with parameters, `es.Family`; it proposes in place of the planner.
-        proposer: what suggests policies; None for the planner, on replayed traces where the certifier has them.
+        proposer: what suggests policies; None for the planner, on replayed traces where the certifier has them, and for
+            `Ladder` beside a `Budget`.
 
     Example:
         >>> import episafe as es
@@ -64,7 +67,9 @@ class SafeAgent(Agent):
             certifier = without_traces if task.move is None else Hindsight(delta)
         self.certifier, self.level, self.uses_traces = certifier, certifier.level, certifier.uses_traces
         certifier.start(task)
-        if proposer is None:
+        if proposer is None and isinstance(certifier, Budget):
+            proposer = Proposer() if task.move is None else Ladder()
+        elif proposer is None:
             proposer = TraceProposer(task) if certifier.uses_traces else SoftmaxProposer(task)
         self.proposer = family or proposer
         self.proposer.start(task)

@@ -178,6 +178,9 @@ class Goal:
     ahead: float = 0.0  # episodes for which a gain lasts
 
 
+WEIGHT = "weight"  # a statistic of a proposal that is mixed with the one before it, which waits with weight 0
+
+
 @dataclass(frozen=True)
 class Candidate:
     """A policy to be certified, under the name that mixtures, bounds and logs use."""
