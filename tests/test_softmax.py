@@ -1,5 +1,7 @@
 """The softmax algorithms: NumPy files, compiled versions, independent transcriptions, and closed forms."""
 
+import itertools
+import json
 import math
 from dataclasses import replace
 
@@ -431,6 +433,26 @@ def test_states_by_name_are_planned_like_listed_ones(d, module):
         if expected.policy is not None:  # also at states that were never visited
             rows = [[found.policy.probabilities(h, name) for name in names] for h in range(task.horizon)]
             np.testing.assert_allclose(rows, expected.policy.table(), atol=1e-9)
+
+
+@pytest.mark.parametrize("d", [None, 4])
+def test_a_saved_policy_with_learned_signals_acts_as_before(d):
+    _, cmdp, raw, episodes = draw(3, d)
+
+    def features(number):
+        return OneHot(size=cmdp.task.num_states) if d is None else FunctionFeatures(lambda s: raw["phi"][number[s]], d)
+
+    task, names = unlisted(cmdp, features)
+    task = replace(task, reward=None, constraints=tuple(replace(one, utility=None) for one in task.constraints))
+    model = SoftmaxModel(task, 0.5, signal_scale=0.0)
+    for states, actions in episodes[:20]:
+        at = np.arange(len(actions)), states[:-1], actions
+        told = cmdp._reward[at], np.stack([u[at] for u in cmdp._utilities], axis=1)
+        model.observe(task.read(es.Episode([names[s] for s in states], actions, *told)))
+    policy = planner.decide(model, constants(C_u=0.0)).policy
+    loaded = planner.load_softmax(json.loads(json.dumps(policy.document())), task)
+    for h, name in itertools.product(range(task.horizon), names):
+        np.testing.assert_array_equal(loaded.probabilities(h, name), policy.probabilities(h, name))
 
 
 def test_planning_depends_on_visited_states_only():
