@@ -300,7 +300,7 @@ _body_decoders = {kind: msgspec.json.Decoder(body) for kind, body in BODIES.item
 
 def encode_lines(bodies: Iterable[Body], number: int, head: str) -> list[bytes]:
     """Return the lines of bodies that follow event `number` − 1 with hash `head`."""
-    time = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    time = datetime.now(UTC).isoformat(timespec="microseconds")[:-6] + "Z"
     lines = []
     for body in bodies:
         line = _encoder.encode(_Line(number, time, KINDS[type(body)], msgspec.Raw(_encoder.encode(body)), head))

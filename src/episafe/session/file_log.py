@@ -157,7 +157,7 @@ class FileLog:
     def _cut_torn_line(self) -> None:
         """Cut off an incomplete last line and keep it in a file beside the log."""
         size = os.fstat(self._file).st_size
-        if size == 0 or _read_at(self._file, 1, size - 1) == b"\n":
+        if size in (0, self._end[1]) or _read_at(self._file, 1, size - 1) == b"\n":
             return
         tail = b""
         while b"\n" not in tail and len(tail) < size:

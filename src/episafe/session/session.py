@@ -203,17 +203,18 @@ class Session:
         with self._alone(request) as is_first:
             if not is_first:
                 return
+            unlogged = self._unlogged
             notes = Request(lambda: [AlarmRaised("log", text, False) for text in self._unlogged_texts()])
             try:
                 with self.log.lock(), self._mutex:
                     self._follow(locked=True)
                     with self._turn:
                         batch, self._waiting = self._waiting, []
-                    yield from (*batch, notes)
+                    yield from (*batch, notes) if unlogged[0] else batch
                     if self.state.certifier is not None and self.agent.proposer is not None:
                         self._has_goal = self.state.certifier.goal() is not None
                 self._uncertain = []
-                if notes.error is None:
+                if unlogged[0] and notes.error is None and self._unlogged == unlogged:
                     self._unlogged = 0, ""
             except BaseException as error:
                 with self._turn:
