@@ -442,6 +442,20 @@ def test_unlisted_states_improve_and_a_run_is_reproducible():
     assert records[0].columns()["utility_totals"][-40:].mean() > 4.5
 
 
+def test_proposals_depend_on_states_that_are_not_listed_and_are_kept_as_data(tmp_path):
+    problem = stock()
+    es.run(problem, agent := es.SafeAgent(problem), 60, seed=4)
+    aims = [problem.task.thresholds]
+    candidate, totals = next(agent.proposer.proposals(aims))
+    empty, full = (candidate.policy.probabilities(2, state) for state in (0, 6))
+    assert not np.array_equal(empty, full) and totals[:, 1].mean() >= aims[0] - 0.01
+    candidate.policy.save(tmp_path / "policy.json")
+    again = es.load_policy(tmp_path / "policy.json", problem)
+    for h, state in product(range(6), (*range(7), 9)):  # 9 is never reached: the nearest state decides
+        assert np.array_equal(again.probabilities(h, state), candidate.policy.probabilities(h, state))
+    assert np.array_equal(again.probabilities(2, 9), again.probabilities(2, 6))
+
+
 def test_randomised_policies_are_drawn_from_the_private_salt():
     problem, half = stock(), es.StepPolicy(np.full((6, 4), 0.25))
     trace = [(2,) * 6] * 50

@@ -116,7 +116,8 @@ class Replays(ABC):
     def fault_of(self, episode: Episode, trace: Trace) -> str:
         """Return where an episode is not what `move` makes of its trace, which was read; "" if nowhere.
 
-        Each step is compared by itself, from the state and the action reported. Steps that were not seen are passed.
+        Each step is compared by itself, from the state and the action reported; the last state does not matter.
+        Steps that were not seen are passed.
         Raise InvalidEpisode if `move` fails at what was reported.
         """
         states, actions = episode.states, np.asarray(episode.actions).tolist()
@@ -133,7 +134,7 @@ class Replays(ABC):
                     f"{place}: move fails ({type(error).__name__}: {error}): correct the trace or move; or report None "
                     "for this chance, and the episode counts as utility 0 from there"
                 ) from error
-            if not same_state(following, states[h + 1]):
+            if h + 1 < len(actions) and not same_state(following, states[h + 1]):  # nothing follows the last state
                 return f"{place}: move leads to state {following!r}, reported is {states[h + 1]!r}"
             made, seen = np.append(reward, utilities), np.append(episode.rewards[h], episode.utilities[h])
             if not (np.abs(made - seen) <= TOLERANCE).all():

@@ -6,14 +6,14 @@ Heuristic throughout: proposals are certified on later traces.
 import math
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
-from itertools import product
 from typing import Any
 
 import numpy as np
 
+from episafe.certify.reached import Reached
 from episafe.certify.replays import ListedReplays, replays_of
 from episafe.core.agent import Candidate
-from episafe.core.policy import Policy, StepPolicy, TablePolicy
+from episafe.core.policy import Policy, TablePolicy
 from episafe.core.task import Task
 from episafe.core.types import Array, Episode, IntArray
 from episafe.kernels.replay import add_moves, reach
@@ -26,15 +26,14 @@ PRIOR = 2.0  # traces that all steps together count for at each one; chosen on s
 MANY_STATES = 128  # from here on few traces lead to each state,
 STEP = 8.0  # and all states of a step count for so many traces; chosen on seeds 3000 to 3009 of a chance of 330 states
 SPARSE = 1 << 22  # bytes of a model from which on it is held as sparse matrices
-CHANGED = 40  # newest traces that changes of single steps are judged by, where states are not listed
-HALVINGS, LAMS = 12, (1e-3, 1e3)  # of the multiplier there, and where it is looked for
+MOST_UNLISTED = 160  # newest traces that a policy is replayed on where states are not listed: each step is a call
 
 
 class TraceProposer(SoftmaxProposer):
     """Proposes from traces: each can be replayed under any policy, so that nothing has to be explored.
 
-    With listed states a proposal is the constrained optimum of the empirical law of chance, else a schedule: one action
-    for each step. `propose` is the planner's, for when replays are refuted.
+    A proposal is the constrained optimum of the empirical law of chance, on the states that actions lead to on the
+    traces where the task does not list them. `propose` is the planner's, for when replays are refuted.
 
     Args:
         task: it must have `move`.
@@ -46,6 +45,7 @@ class TraceProposer(SoftmaxProposer):
         self._size, self._chances = 0, np.empty((64, task.horizon or 0), dtype=np.int64)  # listed
         self._counts = np.zeros((0, 0, 0), dtype=np.int64)
         self._traces: list[tuple[object, ...]] = []  # not listed
+        self._reached = None if task.is_listed else Reached(task)
 
     def observe(self, episode: Episode) -> None:
         """Learn from an episode in canonical form and from its trace."""
@@ -53,7 +53,9 @@ class TraceProposer(SoftmaxProposer):
         if episode.trace is not None:
             read = self.replays.read(episode.trace)
             if isinstance(read, tuple):
+                assert self._reached is not None
                 self._traces.append(read)
+                self._reached.follow(read)
             else:
                 self.take_in(read[None])
 
@@ -77,37 +79,28 @@ class TraceProposer(SoftmaxProposer):
 
     def totals(self, policy: Policy, first: int = 0) -> Array:
         """Return total reward and utilities (n − first, 1 + m) of a policy on each trace from number `first` on."""
+        first = first if self._size else max(first, self.num_traces - MOST_UNLISTED)
         keys = range(first, self.num_traces)
         traces = self._chances[first : self._size] if self._size else self._traces[first:]
         return self.replays.totals([policy], traces, keys)[0, :, :-1]
 
     def proposals(self, aims: Sequence[Array]) -> Iterator[tuple[Candidate, Array]]:
-        """Yield, for each aim (m,), a candidate whose mean utilities on the traces should reach it, and its totals."""
-        return self._optima(aims) if self._size else self._schedules(aims)
-
-    # listed states
-
-    def _optima(self, aims: Sequence[Array]) -> Iterator[tuple[Candidate, Array]]:
-        """Yield the exact constrained optimum of the empirical model for each aim, with its totals (n, 1 + m).
+        """Yield the exact constrained optimum of the empirical model for each aim (m,), with its totals (n, 1 + m).
 
         The model takes steps to be independent given the state. Where replays say that it is too hopeful, it aims
         higher. With several limits there is none for an aim that no policy reaches.
         """
-        task, replays = self.task, self.replays
-        assert isinstance(replays, ListedReplays)
-        H, S, A, start = task.horizon or 0, task.num_states or 0, task.num_actions or 0, task.initial_state
-        seen = np.zeros((H, len(replays.values)), dtype=np.int64)
-        h, e = np.nonzero(self._chances[: self._size].T >= 0)
-        np.add.at(seen, (h, self._chances[e, h]), 1)
-        P, signals, known = empirical_model(replays, self._counts, seen)
-        rows, steps = np.minimum(np.arange(H), len(P) - 1), list[Any](P)
-        if P.nbytes > SPARSE:
-            import scipy.sparse  # here, because it takes a tenth of the time of all imports
-
-            steps = [scipy.sparse.csr_array(step.reshape(S * A, S)) for step in P]
-        kernel = [steps[row] for row in rows.tolist()]
-        signals, known, one_hot = signals[rows], known[rows], np.eye(A)
-        first = max(self._size - MOST_TRACES, 0)
+        task, one_hot, first = self.task, np.eye(self.task.num_actions or 0), max(self._size - MOST_TRACES, 0)
+        as_policy: Callable[[Array], Policy] = TablePolicy
+        if self._reached is None:
+            (kernel, signals, known), incumbent, start = (
+                self._listed_model(),
+                task.incumbent.table(),
+                task.initial_state,
+            )
+        else:
+            kernel, signals, known, incumbent = self._reached.model()
+            as_policy, start = self._reached.policy, 0
 
         @cache
         def greedy(weights: bytes) -> tuple[Array, IntArray]:
@@ -123,7 +116,7 @@ class TraceProposer(SoftmaxProposer):
                 stuck = bool(np.isinf(found.multipliers).any())
                 mass = [share * occupancy(kernel, one_hot[actions], start) for share, actions in found.parts]
                 table = markov_policy(np.add.reduce(mass), one_hot[found.parts[-1][1]])
-                policy = TablePolicy(np.where(known[..., None], table, task.incumbent.table()))
+                policy = as_policy(np.where(known[..., None], table, incumbent))
                 totals = self.totals(policy, first)
                 lacking = np.maximum(aim - totals[:, 1:].mean(axis=0), 0)
                 if stuck or not lacking.any():
@@ -133,54 +126,20 @@ class TraceProposer(SoftmaxProposer):
                 lam = math.nan if stuck else float(found.multipliers.sum())
                 yield Candidate("", policy, float(totals[:, 0].mean()), "traces", lam), totals
 
-    # states that are not listed
+    def _listed_model(self) -> tuple[list[Any], Array, Array]:
+        """Return the kernel by steps, mean signals (H, S, A, 1 + m) and which (h, s) have data, of listed states."""
+        replays = self.replays
+        assert isinstance(replays, ListedReplays)
+        seen = np.zeros((self.task.horizon or 0, len(replays.values)), dtype=np.int64)
+        h, e = np.nonzero(self._chances[: self._size].T >= 0)
+        np.add.at(seen, (h, self._chances[e, h]), 1)
+        P, signals, known = empirical_model(replays, self._counts, seen)
+        rows, steps = np.minimum(np.arange(len(seen)), len(P) - 1), list[Any](P)
+        if P.nbytes > SPARSE:
+            import scipy.sparse  # here, because it takes a tenth of the time of all imports
 
-    def _schedules(self, aims: Sequence[Array]) -> Iterator[tuple[Candidate, Array]]:
-        """Yield, for each aim, the schedule of largest mean reward whose mean utilities reach it, of those tried.
-
-        Tried are one action for all steps and, from the best of these, the changes of single steps that seem to bring
-        most: chosen as if they added up, and replayed together.
-        """
-        H, A = self.task.horizon or 0, self.task.num_actions or 0
-        replayed: Callable[[IntArray, int], Array]
-        replayed = lambda actions, first: self.totals(StepPolicy(np.eye(A)[actions]), first)  # noqa: E731
-        constant = [(np.full(H, a), replayed(np.full(H, a), 0)) for a in range(A)]
-        changes: dict[int, Array] = {}
-        for aim in aims:
-
-            def worth(one: tuple[IntArray, Array], aim: Array = aim) -> tuple[float, float]:
-                reward, *utilities = one[1].mean(axis=0)
-                return float(np.minimum(utilities - aim, 0.0).sum()), float(reward)
-
-            best = max(range(A), key=lambda a: worth(constant[a]))
-            if best not in changes:
-                changes[best] = self._changes(constant[best][0], replayed)
-            tried = _combined(constant[best][1][:, 1:].mean(axis=0), changes[best], aim)
-            actions, totals = max((constant[best], *((one, replayed(one, 0)) for one in tried)), key=worth)
-            yield Candidate("", StepPolicy(np.eye(A)[actions]), float(totals[:, 0].mean()), "traces"), totals
-
-    def _changes(self, actions: IntArray, replayed: Callable[[IntArray, int], Array]) -> Array:
-        """Return what another action at one step adds to mean reward and utilities, (H, A, 1 + m)."""
-        H, A, first = len(actions), self.task.num_actions or 0, max(self.num_traces - CHANGED, 0)
-        mean = replayed(actions, first).mean(axis=0)
-        found = np.zeros((H, A, len(mean)))
-        for h, a in product(range(H), range(A)):
-            if a != actions[h]:
-                found[h, a] = replayed(np.where(np.arange(H) == h, a, actions), first).mean(axis=0) - mean
-        return found
-
-
-def _combined(utilities: Array, changes: Array, aim: Array) -> list[IntArray]:
-    """Return schedules with the change of largest Δr + λΣΔu at each step, for λ that bring utilities near the aim."""
-    (lower, upper), found = LAMS, list[IntArray]()
-    for _ in range(HALVINGS):
-        lam = math.sqrt(lower * upper)
-        actions = (changes[..., 0] + lam * changes[..., 1:].sum(axis=2)).argmax(axis=1)
-        reaches = bool((utilities + changes[np.arange(len(actions)), actions, 1:].sum(axis=0) >= aim).all())
-        lower, upper = (lower, lam) if reaches else (lam, upper)
-        if reaches and not any(np.array_equal(actions, one) for one in found):
-            found.append(actions)
-    return found
+            steps = [scipy.sparse.csr_array(step.reshape(-1, step.shape[2])) for step in P]
+        return [steps[row] for row in rows.tolist()], signals[rows], known[rows]
 
 
 def empirical_model(replays: ListedReplays, counts: IntArray, seen: IntArray) -> tuple[Array, Array, Array]:

@@ -2,7 +2,7 @@
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
@@ -71,6 +71,94 @@ class StepPolicy(Policy):
     def document(self) -> Document:
         """Return the rows as JSON values."""
         return {"kind": "steps", "name": self.name, "rows": self.rows.tolist()}
+
+
+class StatesPolicy(Policy):
+    """A table (H, S, A) over S given states. In any other state the nearest of them decides, if states are numbers.
+
+    Where they are not, `elsewhere` acts.
+    """
+
+    def __init__(self, states: Sequence[State], table: Array, elsewhere: Policy, name: str = "") -> None:
+        self.states, self._table, self.elsewhere, self.name = list(states), table, elsewhere, name
+        self.index = {state_key(state): i for i, state in enumerate(self.states)}
+        self._vectors: tuple[IntArray, Array, Array] | None = None  # numbers, scaled vectors and scale of the states
+
+    def add(self, state: State) -> int:
+        """Add a state; return its number."""
+        self.index[state_key(state)], self._vectors = len(self.states), None
+        self.states.append(state)
+        return len(self.states) - 1
+
+    def nearest(self, state: State) -> int | None:
+        """Return the number of the nearest state; None if states are no numbers."""
+        vector = _vector(state)
+        if vector is None:
+            return None
+        if self._vectors is None:
+            own = [(i, one) for i, known in enumerate(self.states) if (one := _vector(known)) is not None]
+            same = [(i, one) for i, one in own if one.shape == vector.shape]
+            points = np.array([one for _, one in same]).reshape(len(same), len(vector))
+            scale = np.maximum(np.ptp(points, axis=0), 1e-9) if len(same) else np.ones(len(vector))
+            self._vectors = np.array([i for i, _ in same], dtype=np.int64), points / scale, scale
+        numbers, points, scale = self._vectors
+        if not len(numbers) or points.shape[1] != len(vector):
+            return None
+        return int(numbers[((points - vector / scale) ** 2).sum(axis=1).argmin()])
+
+    def probabilities(self, h: int, state: State) -> Array:
+        """Return π_h(·|state), shape (A,)."""
+        i = self.index.get(state_key(state))
+        i = self.nearest(state) if i is None else i
+        return self.elsewhere.probabilities(h, state) if i is None else self._table[h, i]
+
+    def document(self) -> Document:
+        """Return the states, and the actions with their probabilities at each step and state, as JSON values."""
+        rows = [[[[a, row[a]] for a in range(len(row)) if row[a]] for row in step] for step in self._table.tolist()]
+        states, A = [_plain(state) for state in self.states], self._table.shape[2]
+        return {"kind": "states", "name": self.name, "states": states, "num_actions": A, "rows": rows}
+
+    @classmethod
+    def of(cls, document: Document, elsewhere: Policy) -> "StatesPolicy":
+        """Return the policy that `document` describes."""
+        table = np.zeros((len(document["rows"]), len(document["states"]), document["num_actions"]))
+        for h, step in enumerate(document["rows"]):
+            for s, row in enumerate(step):
+                for a, p in row:
+                    table[h, s, a] = p
+        table = as_distributions("policy", table, (None, None, None))
+        return cls([_state(one) for one in document["states"]], table, elsewhere, document["name"])
+
+
+def state_key(state: State) -> Hashable:
+    """Return what an encoded state is looked up by: arrays by their bytes."""
+    if isinstance(state, np.ndarray):
+        return state.dtype.str, state.shape, state.tobytes()
+    return tuple(map(state_key, state)) if isinstance(state, tuple) else state
+
+
+def _vector(state: State) -> Array | None:
+    """Return the numbers of a state; None if it has others than numbers."""
+    parts = state if isinstance(state, tuple) else (state,)
+    if not all(isinstance(part, int | float | np.ndarray) for part in parts):
+        return None
+    return np.concatenate([np.ravel(np.asarray(part, dtype=np.float64)) for part in parts])
+
+
+def _plain(state: State) -> object:
+    """Return a state as JSON values."""
+    if isinstance(state, np.ndarray):
+        return {"array": state.tolist(), "dtype": state.dtype.str}
+    return [_plain(part) for part in state] if isinstance(state, tuple) else state
+
+
+def _state(value: object) -> State:
+    """Return the state that `_plain` wrote."""
+    if isinstance(value, dict):
+        array = np.array(value["array"], dtype=value["dtype"])
+        array.setflags(write=False)
+        return array
+    return tuple(map(_state, value)) if isinstance(value, list | tuple) else value  # type: ignore[return-value]
 
 
 class FunctionPolicy(Policy):

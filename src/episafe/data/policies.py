@@ -5,7 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from episafe.core.errors import DamagedLog, InvalidProblem
-from episafe.core.policy import Policy, StepPolicy, TablePolicy
+from episafe.core.policy import Policy, StatesPolicy, StepPolicy, TablePolicy
+from episafe.core.task import task_of
 
 
 def load_policy(path: str | Path, problem: Any = None) -> Policy:
@@ -34,8 +35,10 @@ def policy_of(document: Any, problem: Any = None) -> Policy:
         return TablePolicy(document["table"], document["name"])
     if kind == "steps":
         return StepPolicy(document["rows"], document["name"])
+    if kind == "states":
+        return StatesPolicy.of(document, task_of(problem).incumbent)
     if kind == "softmax":
         from episafe.linear.planner import load_softmax  # tables need no learner
 
         return load_softmax(document, problem)
-    raise InvalidProblem(f"the kind {kind!r} is unknown: known are table, steps and softmax")
+    raise InvalidProblem(f"the kind {kind!r} is unknown: known are table, steps, states and softmax")

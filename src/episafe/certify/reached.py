@@ -1,0 +1,158 @@
+"""States that are not listed: those that actions lead to on the traces, as an empirical model. Heuristic throughout.
+
+Each trace is followed under all actions at once, so that a state and a value of chance are asked of `move` only once.
+States beyond the first few hundred count as the nearest of these.
+"""
+
+from collections import Counter
+from itertools import product
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from episafe.core.checks import TOLERANCE
+from episafe.core.policy import Policy, StatesPolicy, state_key
+from episafe.core.task import Task
+from episafe.core.types import Array, IntArray, State
+from episafe.problems.moves import chance_key
+
+MOST_STATES = 600  # that are told apart
+MOST_HERE = 150  # states that a trace is followed from at one step
+MOST_MOVES = 40_000  # calls of `move` for one trace
+COMPARED = 40  # moves by which it is found out whether all steps are the same
+STEP = 8.0  # traces that all states of a step together count for at each one
+
+
+class Moves(NamedTuple):
+    """What a value of chance does in a state, by action: next states (A,), reward and utilities (A, 1 + m)."""
+
+    following: IntArray
+    signals: Array
+
+
+class Reached:
+    """The states reached on the traces so far, numbered as they are found, and the moves from them."""
+
+    def __init__(self, task: Task) -> None:
+        self.task, self._rng = task, np.random.default_rng(0)
+        self.known = StatesPolicy([task.initial_state], np.zeros((0, 0, 0)), task.incumbent)  # finds the nearest state
+        self._values: dict[Any, int] = {}
+        self._moves: dict[tuple[int, int], Moves | None] = {}
+        self._counts = [Counter[tuple[int, int]]() for _ in range(task.horizon or 0)]  # of (state, value) at each step
+        self._same_steps: bool | None = None
+
+    def follow(self, trace: tuple[Any, ...]) -> None:
+        """Add what all actions lead to on a trace."""
+        if self._same_steps is None:
+            self._same_steps = self.task.time_homogeneous or self._steps_agree(trace)
+        here, calls = [0], 0
+        for h, w in enumerate(trace):
+            if w is None or calls > MOST_MOVES:
+                return
+            name = chance_key(w) if self._same_steps else (h, chance_key(w))
+            value, reached = self._values.setdefault(name, len(self._values)), set[int]()
+            for s in here:
+                if (s, value) not in self._moves:
+                    self._moves[s, value] = self._asked(h, s, w)
+                    calls += self.task.num_actions or 0
+                moves = self._moves[s, value]
+                if moves is not None:
+                    self._counts[h][s, value] += 1
+                    reached.update(moves.following.tolist())
+            here = sorted(reached)
+            if len(here) > MOST_HERE:
+                here = sorted(self._rng.choice(here, MOST_HERE, replace=False).tolist())
+
+    def _asked(self, h: int, s: int, w: object) -> Moves | None:
+        """Return the moves from a state; None if `move` fails there."""
+        assert self.task.move is not None
+        try:
+            made = [self.task.move(h, self.known.states[s], a, w) for a in range(self.task.num_actions or 0)]
+        except Exception:  # of a user's function
+            return None
+        following = np.array([self._number(state) for state, _, _ in made], dtype=np.int64)
+        return Moves(following, np.array([(reward, *utilities) for _, reward, utilities in made]))
+
+    def _number(self, state: State) -> int:
+        found = self.known.index.get(state_key(state))
+        if found is None and len(self.known.states) >= MOST_STATES:
+            found = self.known.nearest(state)
+        return self.known.add(state) if found is None else found
+
+    def _steps_agree(self, trace: tuple[Any, ...]) -> bool:
+        """Return whether `move` does the same at every step, on some moves of a trace."""
+        move, A, state = self.task.move, self.task.num_actions or 0, self.task.initial_state
+        assert move is not None
+        first = int(self.task.random_start)
+        try:
+            for h in range(min(len(trace), COMPARED)):
+                if trace[h] is None:
+                    return True
+                action = int(self._rng.integers(A))
+                following, *signals = move(h, state, action, trace[h])
+                for other in range(first, len(trace)) if h >= first else ():
+                    again, *values = move(other, state, action, trace[h])
+                    same = np.abs(np.hstack(values) - np.hstack(signals)).max() <= TOLERANCE
+                    if state_key(again) != state_key(following) or not same:
+                        return False
+                state = following
+        except Exception:  # of a user's function
+            return False
+        return True
+
+    def model(self) -> tuple[list[Any], Array, Array, Array]:
+        """Return P̂ by steps (S·A, S), mean signals (H, S, A, 1 + m), which (h, s) have data, and the incumbent's table.
+
+            p̂_h(w|s) ∝ n_h(s, w) + 8·p̄_h(w)
+
+        n_h(s, w) counts the traces with w at step h on which some actions lead to s, and p̄_h is the share of w in all
+        of them. The incumbent acts where there are no data.
+        """
+        import scipy.sparse  # here, because it takes a tenth of the time of all imports
+
+        task, S = self.task, len(self.known.states)
+        H, A, m = task.horizon or 0, task.num_actions or 0, task.num_constraints
+        steps, signals, known = [], np.zeros((H, S, A, 1 + m)), np.zeros((H, S), dtype=bool)
+        for h, counts in enumerate(self._counts):
+            at_step = Counter[int]()
+            for (_, value), n in counts.items():
+                at_step[value] += n
+            met, total = {s for s, _ in counts}, sum(at_step.values())
+            rows, columns, weights = [np.zeros(0, dtype=np.int64)], [np.zeros(0, dtype=np.int64)], [np.zeros(0)]
+            mass = np.ones(S)
+            for s in sorted(met):
+                mass[s] = 0.0
+                for value, n in at_step.items():
+                    moves = self._moves.get((s, value))
+                    if moves is not None:
+                        weight = counts[s, value] + STEP * n / total
+                        mass[s] += weight
+                        rows.append(s * A + np.arange(A))
+                        columns.append(moves.following)
+                        weights.append(np.full(A, weight))
+                        signals[h, s] += weight * moves.signals
+                known[h, s] = mass[s] > 0
+            idle = np.flatnonzero(~known[h])  # no trace leads there: it stays
+            rows.append((idle[:, None] * A + np.arange(A)).ravel())
+            columns.append(np.repeat(idle, A))
+            weights.append(np.ones(len(idle) * A))
+            mass[idle] = 1.0
+            row = np.concatenate(rows)
+            entries = np.concatenate(weights) / mass[row // A], (row, np.concatenate(columns))
+            steps.append(scipy.sparse.csr_array(scipy.sparse.coo_array(entries, shape=(S * A, S))))
+            signals[h] /= mass[:, None, None]
+        incumbent = np.zeros((H, S, A))
+        for h, s in product(range(H), range(S)):
+            if not known[h, s]:
+                incumbent[h, s] = self._incumbent(h, s)
+        return steps, signals, known, incumbent
+
+    def _incumbent(self, h: int, s: int) -> Array:
+        try:
+            return self.task.incumbent.probabilities(h, self.known.states[s])
+        except Exception:  # of a user's function, in a state that it never met
+            return np.full(self.task.num_actions or 0, 1 / (self.task.num_actions or 1))
+
+    def policy(self, table: Array) -> Policy:
+        """Return the policy that has this table (H, S, A) in the states reached so far."""
+        return StatesPolicy(self.known.states[: table.shape[1]], table, self.task.incumbent)
