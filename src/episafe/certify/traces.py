@@ -26,7 +26,7 @@ PRIOR = 2.0  # traces that all steps together count for at each one; chosen on s
 MANY_STATES = 128  # from here on few traces lead to each state,
 STEP = 8.0  # and all states of a step count for so many traces; chosen on seeds 3000 to 3009 of a chance of 330 states
 SPARSE = 1 << 22  # bytes of a model from which on it is held as sparse matrices
-MOST_UNLISTED = 160  # newest traces that a policy is replayed on where states are not listed: each step is a call
+MOST_UNLISTED = 64  # newest traces that a policy is replayed on where states are not listed: each step is a call
 
 
 class TraceProposer(SoftmaxProposer):
