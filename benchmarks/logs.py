@@ -1,6 +1,6 @@
 """What logs and new bets prove: coverage and controls, episodes to prove a margin, rollouts, speed.
 
-    python benchmarks/logs.py [coverage margin rollout observation speed, default all] [--quick]
+    python benchmarks/logs.py [coverage margin rollout observation tails speed, default all] [--quick]
 
 Reported seeds begin at 0; bets were chosen on seeds from 1000.
 """
@@ -212,6 +212,51 @@ def observation(quick):
         print(f"  {name}: {np.mean(shares):.3f} ± {error:.3f}, runs with a violation {violations} of {len(shares)}")
 
 
+def tails(quick):
+    """Print the share of the way on problems with a limit on the worst tenth, and wrong mixtures in many short runs."""
+    print("\ntails: mean of the worst tenth; share of the way at 100, 300 and 1,000 episodes, and violations (aim 5 %)")
+    for name, at_least in (("inventory", 10.0), ("cloud", 22.0)):
+        problem = es.tail(es.make(name, seed=0), 0.1, at_least)
+        start, least = problem.evaluate(problem.task.incumbent)[0], problem.task.thresholds[0] - 1e-9
+        for certifier in (es.certify.Hindsight, es.certify.Observation):
+            way = []
+            for seed in range(2 if quick else 5):
+                record = es.run(problem, es.SafeAgent(problem, certifier(delta=DELTA)), 1000, seed=seed)
+                way.append((record.reward_values - start) / (problem.optimal_value() - start))
+                assert record.utility_values.min() >= least
+            shares = np.mean(way, axis=0)[[99, 299, 999]].round(2).tolist()
+            print(f"  {name}, cut {problem.origin['tail'].split()[-1]}, {certifier.__name__}: {shares}")
+    runs, wrong, acted = 50 if quick else 1000, 0, 0
+    for seed in range(runs):
+        rng = np.random.default_rng([11, seed])
+        agent = es.Rollout(es.tail(None, 0.1, 0.5, cut=0.8), 0.02, {"good": "good", "bad": "bad"}, "v1")
+        values = {"v1": 0.79, "good": 0.785, "bad": 0.74}  # E[min(X, 0.8)]; the limit is 0.77
+        for _ in range(120):
+            plan = agent.plan()
+            parts = parts_of(plan)
+            component = int(rng.choice(len(parts), p=[w for _, w in parts]))
+            name = parts[component][0]
+            wrong_now = sum(w * values[one] for one, w in parts) < 0.77 - 1e-9
+            if wrong_now:
+                wrong += 1
+                break
+            acted += name != "v1"
+            low = {"v1": 0.0125, "good": 0.01875, "bad": 0.075}[name]  # how often the total is 0; else it is 1 at least
+            total = 0.0 if rng.random() < low else 1.0 + rng.random()
+            agent.learn(es.Episode.of_totals(total, component=component), plan.id)
+    print(
+        f"  Rollout: {wrong} of {runs} runs deploy a mixture below the limit (aim 5 %), {acted / runs:.0f} trials each"
+    )
+
+
+def parts_of(plan):
+    """Return names and weights of the policies that a plan of `tails` may let act."""
+    if isinstance(plan.policy, es.Mixture):
+        names = ["v1" if one == "incumbent" else one for one in plan.policy.names]
+        return list(zip(names, plan.policy.weights.tolist(), strict=True))
+    return [("v1" if plan.source == "safe" else plan.policy.name, 1.0)]
+
+
 def speed(quick):
     """Print the CPU seconds of `es.prove` on 10⁵ rows."""
     rng, n = np.random.default_rng(0), 100_000
@@ -231,7 +276,7 @@ def speed(quick):
 def main():
     """Run the named parts."""
     quick, parts = "--quick" in sys.argv, [one for one in sys.argv[1:] if one != "--quick"]
-    every = {one.__name__: one for one in (coverage, margin, rollout, observation, speed)}
+    every = {one.__name__: one for one in (coverage, margin, rollout, observation, tails, speed)}
     for name in parts or every:
         every[name](quick)
 
