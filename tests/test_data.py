@@ -1,5 +1,7 @@
 """Episodes and policies in files and data frames."""
 
+import sys
+
 import numpy as np
 import pytest
 
@@ -45,7 +47,8 @@ def test_data_frames_of_several_libraries_are_read(tmp_path, rng):
     session.export(tmp_path / "episodes.csv")
     frame = pandas.read_csv(tmp_path / "episodes.csv").sample(frac=1, random_state=0)  # rows in any order
     wanted = walks(es.read_episodes(tmp_path / "episodes.csv", SHOP))
-    for given in (frame, pytest.importorskip("pyarrow").Table.from_pandas(frame)):
+    for given in (frame, pytest.importorskip("pyarrow").Table.from_pandas(frame), pytest.importorskip("polars")):
+        given = given.from_dicts(frame.to_dict("records")) if given is sys.modules["polars"] else given
         assert walks(es.read_episodes(given, SHOP)) == wanted
 
 

@@ -109,13 +109,16 @@ def test_a_damaged_record_is_refused(made, tmp_path, damage):
         es.Record.load(tmp_path)
 
 
-def test_to_frame_has_the_names_of_policies_and_works_without_pandas(made, monkeypatch):
+def test_to_frame_has_the_names_of_policies_and_works_with_any_library_or_none(made, monkeypatch):
     _, record = made
     frame = record.to_frame()
     assert list(frame.columns[:4]) == ["episode", "plan_id", "source", "acting"] and len(frame) == 300
     assert {"utility_value", "bound", "reward_total", "utility_total"} <= set(frame.columns)
     assert frame["episode"].tolist() == list(range(1, 301))
-    monkeypatch.setitem(sys.modules, "pandas", None)
+    assert record.to_frame("pyarrow").column_names == list(frame.columns)
+    for library in ("pandas", "polars", "pyarrow"):
+        assert type(record.to_frame(library)).__module__.startswith(library)
+        monkeypatch.setitem(sys.modules, library, None)
     assert list(record.to_frame()) == list(frame.columns)
 
 

@@ -1,7 +1,6 @@
 """The command line. Each command imports what it needs, so that `episafe --help` is fast."""
 
 import json
-import math
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping
@@ -286,17 +285,18 @@ def check(
     seed: Annotated[int, typer.Option(min=0)] = 0,
     as_json: AsJson = False,
 ) -> None:
-    """Play your problem under its incumbent: what is wrong, how to repair it, and a forecast of the episodes needed."""
+    """Play your problem under its incumbent: what is wrong, how to repair it, a forecast, and which way to take."""
     from episafe.lab.build import make_problem
-    from episafe.lab.forecast import forecast_of
+    from episafe.lab.forecast import episodes_of, recommend
     from episafe.simulation.checks import Finding, check_problem
 
     with exit_codes():
         problem = make_problem(name, seed, {})
         findings = check_problem(problem, episodes, seed)
         if problem.task.horizon is not None and all(one.verdict != "error" for one in findings):
-            found = forecast_of(problem, episodes, seed)
-            findings.append(Finding("ok" if found.half < math.inf else "warning", found.text))
+            findings += [
+                Finding("ok", one) for one in recommend(problem.task, episodes_of(problem, episodes, seed), seed)
+            ]
     colours = {"ok": "green", "warning": "yellow", "error": "red"}
     lines = [f"[{colours[one.verdict]}]{one.verdict:8}[/] {escape(one.text)}" for one in findings]
     show([vars(one) for one in findings], as_json, lines)

@@ -20,6 +20,7 @@ import csv
 import io
 import math
 from collections.abc import Iterable, Iterator, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,7 @@ from episafe.core.task import Task, task_of
 from episafe.core.types import ENDED, START, Episode, is_outside
 
 Row = dict[str, Any]
+FRAMES = "pandas", "polars", "pyarrow"  # libraries of data frames, in the order in which they are looked for
 TRUE, FALSE = ("1", "1.0", "true"), ("0", "0.0", "false", "", "none", "nan")
 
 
@@ -265,10 +267,11 @@ def _cells(name: str, value: Any) -> Row:
     return {name: value.item() if isinstance(value, np.generic) else value}
 
 
-def as_frame(table: dict[str, Any]) -> Any:
-    """Return columns as a pandas data frame; the dict itself if pandas is not installed."""
-    try:
-        import pandas
-    except ImportError:
+def as_frame(table: dict[str, Any], library: str = "") -> Any:
+    """Return columns as a data frame of a library; by default of the first installed of `FRAMES`, else the dict."""
+    names = [library] if library else [name for name in FRAMES if find_spec(name)]
+    if not names:
         return table
-    return pandas.DataFrame(table)
+    import narwhals as nw
+
+    return nw.from_dict(table, backend=nw.Implementation.from_backend(names[0])).to_native()  # type: ignore[arg-type]

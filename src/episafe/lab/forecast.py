@@ -1,124 +1,309 @@
-"""Forecast, before a start, about how many episodes it takes until half of the possible gain is there."""
+"""Forecast how fast an agent gains: run it on models of the system that are made from the episodes seen so far.
+
+Each model is made from a resample of the episodes. The models differ as much as the episodes leave open, and where they
+disagree, or where the best policy would go where no episode went, the forecast says that it cannot tell.
+"""
 
 import math
-from dataclasses import dataclass
+import time
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from episafe.core.task import Constraint, OneHot, Task
-from episafe.core.types import Array
-from episafe.kernels.wealth import BET_WEIGHTS, BETS, LARGEST
+from episafe.certify.family import Family
+from episafe.certify.safe_agent import SafeAgent
+from episafe.core.errors import InvalidProblem
+from episafe.core.task import TableFeatures, Task
+from episafe.core.types import Array, Episode, IntArray, is_outside
+from episafe.kernels.tabular_optimum import occupancy
+from episafe.problems.linear import LinearCMDP
+from episafe.problems.moves import NOWHERE, ListedMove, chance_key
+from episafe.simulation.run import run
 
-MARGIN = 1 / 3  # of the slack: how far above b the candidate is taken to be
-HALF = 0.5 / (1 - MARGIN)  # weight at which such a candidate brings half of the gain: rewards are concave
-VISITS = 2.0  # of each state and action before proposals are good; set on the problem sets of the benchmark
-FIRST_TRIAL = 60  # episodes of the first trial, which knows nothing
-FIRST_REPLAYS = 10  # episodes until there are traces to plan with
-MOST = 10_000_000  # episodes; more is never
-STEPS, POINTS = 400, 200  # numbers of episodes and means that are looked at
+MODELS = 9  # of resampled episodes
+LENGTHS = 1_000, 3_000, 10_000  # of a run; the next one only where half of the gain was not reached
+SECONDS = 20.0  # of CPU time, after which no longer run begins
+PRIOR = 2.0  # episodes that all steps together count for at each one, where steps differ
+LARGEST = 64 << 20  # bytes of P
+UNSEEN = 0.3  # of the best policy's steps: where more are guessed, the forecast cannot tell
+DISAGREE = 6.0  # times between the upper and the lower quartile of the forecasts: beyond, it cannot tell
+SMALL = 0.002  # of the incumbent's reward: a smaller gain is none
+WINDOW = 20  # episodes over which a mean says that half of the gain is there
+SHOWN = 100, 300, 1_000  # episodes at which gains are given
 
 
 @dataclass(frozen=True)
 class Forecast:
-    """About how long it takes; a guide, not a bound.
+    """How long it takes; a guide, not a bound.
 
     Attributes:
-        half: episodes until half of the gain is there; ∞ for never; NaN if that cannot be told.
+        half: episodes until half of the possible gain is there; ∞ if that takes too long; NaN if it cannot be told.
         text: the forecast in one or two sentences, with its reasons.
+        gains: the share of the possible gain after so many episodes, where it is known.
     """
 
     half: float
     text: str
+    gains: dict[int, float] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        shares = ", ".join(f"{share:.0%} after {k:,}" for k, share in self.gains.items())
+        return self.text + (f"; expected gain {shares}" if shares else "")
 
 
-def forecast(task: Task, totals: Array, delta: float = 0.05) -> Forecast:
-    """Return about how many episodes `SafeAgent` needs until half of the gain is there.
+MakeAgent = Callable[[LinearCMDP], SafeAgent]
+
+
+def forecast(
+    task: Task, episodes: Sequence[Episode], make_agent: MakeAgent = SafeAgent, seed: int = 0, num_models: int = MODELS
+) -> Forecast:
+    """Return after how many episodes half of the possible gain is there.
 
     Args:
         task: the task, whose slacks are known.
-        totals: total utilities of episodes of the incumbent, (n, m).
-        delta: of the certificate.
+        episodes: of the incumbent, or of any policies; with their traces, if the task has `move`.
+        make_agent: builds the agent that will be deployed, for a model of the system.
+        seed: of the models and of the runs.
+        num_models: how many models are made.
     """
     if any(one.slack is None for one in task.constraints):
-        return Forecast(math.nan, "forecast: cannot tell, the slack is unknown; measure it with es.measure_slack")
-    replays = task.move is not None
-    share = min(first_share(one) for one in task.constraints)
-    pairs = num_pairs(task)
-    if not replays and pairs is None:
-        remedy = "state features with a known number of values, or list the states"
-        return Forecast(math.nan, f"forecast: cannot tell, the number of states is unknown; {remedy}")
-    learning = float(FIRST_REPLAYS)
-    if not replays:
-        steps = task.horizon or 1
-        per_episode = steps if task.time_homogeneous else 1
-        learning = FIRST_TRIAL + VISITS * (pairs or 0) / per_episode / max(share, 0.05)
-    m = task.num_constraints
-    certifying = max(
-        certify(one, column, delta / m, replays) for one, column in zip(task.constraints, totals.T, strict=True)
-    )
-    half = learning + certifying
-    if half > MOST:
-        return Forecast(math.inf, "forecast: the gain takes more episodes than are practical; relax the limit")
-    seen = "every episode is replayed for every candidate" if replays else f"{pairs:,} pairs of states and actions"
-    reasons = f"about {count(learning)} to learn ({seen}) and {count(certifying)} to certify"
-    first = "" if replays else f"; a new candidate acts in {share:.1%} of the first ones"
-    return Forecast(half, f"forecast: half of the gain after about {count(half)} episodes, {reasons}{first}")
+        return _cannot_tell("the slack is unknown; measure it with es.measure_slack")
+    try:
+        models = [model_of(task, episodes, np.random.default_rng([seed, i])) for i in range(num_models)]
+    except InvalidProblem as error:
+        return _cannot_tell(str(error))
+    gains = [one.optimum - one.start for one in models]
+    if np.median(gains) <= SMALL * max(float(np.median([one.start for one in models])), 1.0):
+        return _cannot_tell("the episodes show no policy that gains more than the incumbent; try other actions")
+    guessed = float(np.median([one.guessed for one in models]))
+    if guessed > UNSEEN:
+        return _cannot_tell(
+            f"{guessed:.0%} of the steps of the best policy would be in states and actions that no episode shows; "
+            "give episodes of other policies too"
+        )
+    began, halves, runs = time.process_time(), [math.inf] * num_models, list[Array]()
+    for length in LENGTHS:
+        if time.process_time() - began > SECONDS:
+            break
+        runs = [_gains(one, make_agent, length, seed + i) for i, one in enumerate(models)]
+        halves, longest = [half_way(one) for one in runs], length
+        if sum(map(math.isfinite, halves)) > num_models / 2:
+            break
+    low, half, high = (sorted(halves)[i] for i in (num_models // 4, num_models // 2, num_models - 1 - num_models // 4))
+    shares = {k: float(np.median([_mean_at(one, k) for one in runs])) for k in SHOWN if k <= longest}
+    if math.isinf(half):
+        return Forecast(math.inf, f"half of the gain takes more than {longest:,} episodes", shares)
+    if high / low > DISAGREE:
+        return _cannot_tell(f"models of these episodes say between {count(low)} and {count(high)}; give more episodes")
+    said = f"half of the gain after about {count(half)} episodes ({count(low)} to {count(high)} in simulations of "
+    return Forecast(half, f"{said}{num_models} models made from {len(episodes)} episodes)", shares)
 
 
-def first_share(one: Constraint) -> float:
-    """Return how often a candidate of which nothing is known may act: ξ/(b + ξ − x₀), x₀ the least total."""
-    slack = one.slack or 0.0
-    return min(slack / max(one.threshold + slack - one.least_total, 1e-12), 1.0)
+def _cannot_tell(reason: str) -> Forecast:
+    return Forecast(math.nan, f"cannot tell: {reason}")
 
 
-def num_pairs(task: Task) -> int | None:
-    """Return how many pairs of states and actions must be told apart; d for features; None if unknown."""
-    features = task.features
-    if isinstance(features, OneHot):
-        size = task.num_states or features.size
-        return None if size is None else size * (task.num_actions or 0)
-    return features.dim
+def _gains(model: "Model", make_agent: MakeAgent, length: int, seed: int) -> Array:
+    """Return the gain of each deployed policy, as a share of what is possible, in a run on a model."""
+    record = run(model.problem, make_agent(model.problem), length, seed)
+    return np.asarray((record.reward_values - model.start) / (model.optimum - model.start))
 
 
-def certify(one: Constraint, totals: Array, delta: float, replays: bool) -> float:
-    """Return the episodes until a candidate a third of the slack above b has enough weight; ∞ for never.
+def _mean_at(values: Array, k: int) -> float:
+    return float(values[max(k - max(k // 10, 1), 0) : k].mean())
 
-    Its totals spread as the incumbent's do. L is the largest mean μ at which the mean over bets λ of
-    exp(n E ln(1 + λ(X/μ − 1))) is 2/δ, and its weight ξ/(b + ξ − L). Without replays only episodes in which it
-    acted count: dT = dn/weight.
-    """
-    slack = one.slack or 0.0
-    b, least = one.threshold - one.least_total, one.least_total
-    spread = np.maximum(totals - least, 0.0)
-    X = spread * (b + MARGIN * slack) / max(float(spread.mean()), 1e-12)
-    means = b * (np.arange(POINTS) + 1) / POINTS
-    gains = np.minimum(X[:, None] / means, LARGEST) - 1.0
-    growth = np.array([np.log1p(bet * gains).mean(axis=0) for bet in BETS])
-    own = np.unique(np.round(np.geomspace(1, MOST, STEPS)))
-    exponents = own[:, None, None] * growth
-    top = exponents.max(axis=1)
-    wealth = top + np.log((BET_WEIGHTS[:, None] * np.exp(exponents - top[:, None])).sum(axis=1))
-    lower = np.where(wealth >= math.log(2 / delta), means, 0.0).max(axis=1)
-    weights = np.where(lower >= means[-1], 1.0, np.minimum(slack / np.maximum(b + slack - lower, 1e-12), 1.0))
-    acting = np.ones_like(weights) if replays else np.concatenate([weights[:1], weights[:-1]])
-    episodes = np.cumsum(np.diff(own, prepend=0.0) / acting)
-    there = np.flatnonzero(weights >= HALF)
-    return float(episodes[there[0]]) if len(there) else math.inf
+
+def half_way(values: Array) -> float:
+    """Return the first episode (from 1) from which on the mean of `WINDOW` gains is at least half, or inf."""
+    sums = np.concatenate([[0.0], np.cumsum(values)])
+    reached = np.flatnonzero((sums[WINDOW:] - sums[:-WINDOW]) / WINDOW >= 0.5)
+    return float(reached[0] + 1) if len(reached) else math.inf
 
 
 def count(episodes: float) -> str:
     """Return a number of episodes with two digits: more would be pretence."""
     if not math.isfinite(episodes):
-        return "too many"
+        return f"more than {LENGTHS[-1]:,}"
     unit = 10 ** max(math.floor(math.log10(max(episodes, 1))) - 1, 0)
     return f"{max(round(episodes / unit) * unit, 1):,.0f}"
 
 
-def forecast_of(problem: Any, num_episodes: int = 200, seed: int = 0) -> Forecast:
-    """Return the forecast from episodes of the incumbent."""
+# models
+
+
+@dataclass(frozen=True)
+class Model:
+    """A model of the system.
+
+    Attributes:
+        problem: the model.
+        start, optimum: expected rewards of the incumbent and of the best policy that keeps the limits.
+        guessed: share of the best policy's steps in states and actions that no episode shows.
+    """
+
+    problem: LinearCMDP
+    start: float
+    optimum: float
+    guessed: float
+
+
+def model_of(task: Task, episodes: Sequence[Episode], rng: np.random.Generator) -> Model:
+    """Return a model made from a resample of episodes in canonical form; raise InvalidProblem if none can be made."""
+    drawn = [episodes[i] for i in rng.integers(len(episodes), size=len(episodes))]
+    if isinstance(task.move, ListedMove) and episodes[0].trace is not None:
+        arrays, seen = _by_chance(task, task.move, drawn), None
+    else:
+        arrays, seen = _by_steps(task, episodes, drawn, rng)
+    m, limits = task.num_constraints, task.constraints
+    observed = np.mean([one.total_utility for one in episodes], axis=0)
+    utilities = arrays.pop("utility")
+    told = {"utility": utilities[0] if m == 1 else list(utilities), "time_homogeneous": task.time_homogeneous}
+    free = LinearCMDP(**arrays, **told, threshold=0.0 if m == 1 else [0.0] * m)  # type: ignore[arg-type]
+    incumbent = np.atleast_1d(free.evaluate(free.task.incumbent)[1])
+    surplus = np.maximum(observed - task.thresholds, task.slacks)
+    kept = np.maximum(incumbent - surplus, 1e-6)
+    slack = np.minimum(task.slacks, (incumbent - kept) * (1 - 1e-9)).tolist()
+    told |= {"threshold": kept.tolist() if m > 1 else float(kept[0]), "slack": slack if m > 1 else slack[0]}
+    problem = LinearCMDP(**arrays, **told, names=[one.name for one in limits] if m > 1 else ())  # type: ignore[arg-type]
+    occupied = occupancy(problem.P, problem.optimal_policy().table(), problem.task.initial_state)
+    guessed = 0.0 if seen is None else float(occupied.sum(axis=0)[seen == 0].sum() / len(problem.P))
+    return Model(problem, problem.evaluate(problem.task.incumbent)[0], problem.optimal_value(), guessed)
+
+
+def _by_chance(task: Task, move: ListedMove, episodes: Sequence[Episode]) -> dict[str, Any]:
+    """Return the arrays of a model that moves as the system does, by the frequencies of chance."""
+    n, _, _, W = move.next_states.shape
+    counts, number = np.zeros((task.horizon or 0, W)), {chance_key(w): i for i, w in enumerate(move.values)}
+    for episode in episodes:
+        for h, w in enumerate(episode.trace[1]):
+            if w is not None and chance_key(w) in number:
+                counts[h, number[chance_key(w)]] += 1
+    pooled = counts.sum(axis=0) / max(counts.sum(), 1)
+    rows = counts + PRIOR * pooled if n > 1 else pooled[None]
+    possible = (move.next_states != NOWHERE).all(axis=2)  # (n, S, W)
+    law = np.where(possible, rows[:, None, :], 0.0)
+    law += np.where(law.sum(axis=2, keepdims=True) > 0, 0.0, possible)  # where nothing was seen, all is possible
+    law /= law.sum(axis=2, keepdims=True)
+    P, reward, utilities = move.means(law)
+    shape = task.horizon or 0, *P.shape[1:]
+    P, reward = np.broadcast_to(P, shape), np.broadcast_to(reward, shape[:3])
+    utilities = np.array([np.broadcast_to(one, shape[:3]) for one in utilities])
+    features = task.features.phi if isinstance(task.features, TableFeatures) else None
+    arrays = {"P": P, "reward": reward, "utility": utilities, "safe_policy": task.incumbent.table(), "phi": features}
+    return arrays | {"initial_state": task.initial_state, "move": move, "law": law}
+
+
+def _by_steps(
+    task: Task, every: Sequence[Episode], episodes: Sequence[Episode], rng: np.random.Generator
+) -> tuple[dict[str, Any], Array]:
+    """Return the arrays of a model with the frequencies of steps, and which states and actions were seen, (S, A).
+
+    A pair that no episode shows behaves as another action in the same state, drawn at random, or else as any pair.
+    """
+    if not task.one_hot and not task.is_listed:
+        raise InvalidProblem("the features do not tell states apart; use es.features.OneHot, or list the states")
+    H, A, m = task.horizon or 0, task.num_actions or 0, task.num_constraints
+    index: dict[Hashable, int] = {s: s for s in range(task.num_states or 0)}
+    states: list[Any] = list(index)
+    for state in (one for episode in every for one in episode.states):
+        if index.setdefault(task.key(state), len(index)) == len(states):
+            states.append(state)
+    S, h = len(states), np.arange(H)
+    if 8 * S * S * A * (1 if task.time_homogeneous else H) > LARGEST:
+        raise InvalidProblem(f"a model of {S:,} states, {A} actions and {H} steps is too large")
+    counts, signals = np.zeros((H, S, A, S)), np.zeros((1 + m, S, A))
+    for episode in episodes:
+        path: IntArray = np.array([index[task.key(state)] for state in episode.states])
+        actions = np.asarray(episode.actions, dtype=np.int64)
+        np.add.at(counts, (h, path[:-1], actions, path[1:]), 1.0)
+        if episode.rewards is not None:
+            for signal, earned in zip(signals, (episode.rewards, *episode.utilities.T), strict=True):
+                np.add.at(signal, (path[:-1], actions), earned)
+    outside = [i for i, state in enumerate(states) if is_outside(state)]
+    counts[:, outside], signals[:, outside] = (
+        counts[:, outside].sum(axis=2, keepdims=True), signals[:, outside].sum(axis=2, keepdims=True)
+    )  # fmt: skip  # no policy acts there
+    pooled = counts.sum(axis=0)
+    visits = pooled.sum(axis=2)
+    seen = visits > 0
+    known, unseen = np.argwhere(seen), np.argwhere(~seen)
+    like = known[rng.integers(len(known), size=len(unseen))]
+    for row, s in enumerate(unseen[:, 0].tolist()):
+        if seen[s].any():
+            like[row] = s, rng.choice(np.flatnonzero(seen[s]))
+    at, of = (unseen[:, 0], unseen[:, 1]), (like[:, 0], like[:, 1])
+    pooled[at], visits[at] = pooled[of], visits[of]
+    signals[(slice(None), *at)] = signals[(slice(None), *of)]
+    pooled /= visits[..., None]
+    signals /= visits
+    P = np.broadcast_to(pooled, (H, S, A, S))
+    if not task.time_homogeneous:
+        P = counts + PRIOR * pooled
+        P = P / P.sum(axis=3, keepdims=True)
+    reward, *utilities = (np.broadcast_to(one, (H, S, A)) for one in signals)
+    if task.knows_reward:
+        reward = np.array([[task.reward_at(step, state) for state in states] for step in range(H)])
+    if task.knows_utility:
+        each = [[task.utility_at(step, state) for state in states] for step in range(H)]
+        utilities = list(np.moveaxis(np.array(each), 2, 0))
+    even = np.full(A, 1 / A)
+    policy = np.array(
+        [[even if is_outside(s) else task.incumbent.probabilities(step, s) for s in states] for step in range(H)]
+    )
+    features = task.features.phi if isinstance(task.features, TableFeatures) else None
+    arrays = {"P": P, "reward": reward, "utility": np.array(utilities), "safe_policy": policy, "phi": features}
+    return arrays | {"initial_state": index[task.key(task.initial_state)]}, seen
+
+
+def with_rule(problem: LinearCMDP) -> SafeAgent:
+    """Return an agent with one good rule of a user: half of the time it acts as the best policy does."""
+    table = (problem.optimal_policy().table() + problem.task.incumbent.table()) / 2
+    return SafeAgent(problem, candidates={"rule": table})
+
+
+def with_family(problem: LinearCMDP) -> SafeAgent:
+    """Return an agent with a family of rules, from the incumbent to the best policy."""
+    best, incumbent = problem.optimal_policy().table(), problem.task.incumbent.table()
+    return SafeAgent(problem, family=Family(lambda part: part * best + (1 - part) * incumbent, {"part": (0.0, 1.0)}))
+
+
+WAYS: dict[str, tuple[str, MakeAgent]] = {  # for systems whose chance is not told
+    "planner": ("es.SafeAgent(problem)", SafeAgent),
+    "candidates": ("es.SafeAgent(problem, candidates={name: rule}), with one good rule of yours", with_rule),
+    "family": ("es.SafeAgent(problem, family=es.Family(make_rule, space)), with one that has a good rule", with_family),
+}
+
+
+def recommend(task: Task, episodes: Sequence[Episode], seed: int = 0) -> list[str]:
+    """Return forecasts by way of use, the recommended way, and what would help most, in one sentence each."""
+    if task.move is not None:
+        found = forecast(task, episodes, seed=seed)
+        helps = "200 logged episodes of any policy: give each to agent.learn(episode) before the first deployment"
+        if not task.is_listed:
+            helps = "listed states (es.listed): proposals then depend on the state, not on the step alone"
+        return [
+            f"hindsight: {found}",
+            "recommended: hindsight, es.SafeAgent(problem)",
+            f"what would help most: {helps}",
+        ]
+    numbers = {"planner": MODELS}  # the others are slower to simulate
+    found_by = {name: forecast(task, episodes, make, seed, numbers.get(name, 3)) for name, (_, make) in WAYS.items()}
+    lines = [f"{name}: {found}" for name, found in found_by.items()]
+    best = min(found_by, key=lambda name: (math.isnan(found_by[name].half), found_by[name].half))
+    if math.isnan(found_by[best].half):
+        best = "candidates"  # they need no states
+    helps = "two rules of your own as candidates, one cautious and one bold"
+    if best != "planner" and math.isfinite(found_by[best].half):
+        helps = "move= and info['chance'], if the random inputs are seen and do not depend on the actions: hindsight"
+    return [*lines, f"recommended: {best}, {WAYS[best][0]}", f"what would help most: {helps}"]
+
+
+def episodes_of(problem: Any, num_episodes: int, seed: int) -> list[Episode]:
+    """Return episodes of the incumbent in canonical form."""
     from episafe.simulation.worlds import make_streams, world_of
 
-    task, world = problem.task, world_of(problem, make_streams(seed))
-    totals = [world.totals(world.play(k, task.incumbent, None))[1:] for k in range(num_episodes)]
-    return forecast(task, np.array(totals))
+    task = problem.task
+    world = world_of(problem, make_streams(seed), task.move is not None)
+    return [task.read(world.play(k, task.incumbent, None)) for k in range(num_episodes)]

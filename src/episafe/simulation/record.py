@@ -178,8 +178,11 @@ class Record:
             own["weights"] = None
         return {name: column for name, column in own.items() if column is not None}
 
-    def to_frame(self) -> Any:
-        """Return a data frame with one row per episode; a dict of columns if pandas is not installed.
+    def to_frame(self, library: str = "") -> Any:
+        """Return a data frame with one row per episode.
+
+        Args:
+            library: "pandas", "polars" or "pyarrow"; the first that is installed by default, a dict of columns if none.
 
         Columns: episode (from 1), plan_id, source, acting, lam, reward_value, utility_value, bound and, where they were
         noted, reward_total and utility_total. Each of several limits has columns of its own.
@@ -193,7 +196,7 @@ class Record:
             table |= {"reward_total": self.reward_totals, **self._by_limit("utility_total", self.utility_totals)}
         from episafe.data.episodes import as_frame
 
-        return as_frame(table)
+        return as_frame(table, library)
 
     def _by_limit(self, name: str, values: Array) -> dict[str, Array]:
         if not self.constraint_names:
