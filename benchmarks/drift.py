@@ -14,10 +14,11 @@ from pathlib import Path
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "examples"))
+sys.path.insert(0, str(Path(__file__).parent.parent / "examples/data"))
 
 from days import load, play, traces_of
 from power import Generators
-from road import Booths  # also finds examples/data
+from road import Booths
 
 import episafe as es
 from episafe.certify.budget import Windows

@@ -90,6 +90,7 @@ class Budget(Certifier):
         self.window, self.form, self.alpha, self.calendar = as_count("window", window), form, float(alpha), calendar
         self._given = incumbent_least, least
         self.uses_traces = form != "sure"
+        self.replay_prefix = GUARD if self.uses_traces else None
         self.candidates: dict[str, Candidate] = {}
         self.target: dict[str, float] = {}  # what would be deployed if there were no windows
         self._waiting = ""  # a proposal that waits for the one that it is mixed with
@@ -191,6 +192,11 @@ class Budget(Certifier):
         if name not in self.bounds():
             raise ValueError(f"there is no candidate {name!r}: there are {', '.join(self.bounds())}")
         self.target = {name: 1.0}
+
+    def restart(self) -> None:
+        """Deploy the incumbent until the next proposal, which is asked for at once."""
+        super().restart()
+        self.target, self.next_proposal = {}, self.num_reports
 
     def plan(self) -> Plan:
         """Return the target, the newest candidates, with the largest weight that the windows can pay for."""
@@ -370,6 +376,7 @@ class Both(Certifier):
             )
         self.first, self.guard, self.level = first, guard, first.level
         self.uses_traces = first.uses_traces or guard.uses_traces
+        self.replay_prefix = guard.replay_prefix or first.replay_prefix
 
     def __repr__(self) -> str:
         return f"Both({self.first!r}, {self.guard!r})"
@@ -420,6 +427,10 @@ class Both(Certifier):
         if not admits(bounds, self.task.thresholds):  # by rounding
             return self.guard.incumbent("no mixture with a candidate passes both checks")
         return replace(found, bounds=bounds, level=self.level)
+
+    def restart(self) -> None:
+        """End all trials, because conditions have changed."""
+        self.first.restart()
 
     def refusal(self, plan: Plan) -> str:
         """Return why a plan may not be deployed next; "" if both allow it."""

@@ -78,7 +78,7 @@ class Hindsight(Certifier):
     """
 
     name: ClassVar[str] = "hindsight"
-    uses_traces = True
+    uses_traces, replay_prefix = True, ""
 
     def __init__(self, delta: float = 0.05) -> None:
         self.delta = as_probability("delta", delta)
@@ -378,6 +378,11 @@ class Hindsight(Certifier):
         for accounts in self.trials.both:
             accounts.change(self.task.thresholds, self.task.stated_utilities)
         self._plan = None
+
+    def restart(self) -> None:
+        """End all trials, because conditions have changed; ask for a proposal at once."""
+        super().restart()
+        self.next_proposal = self.num_traces
 
     def void(self, reason: str) -> None:
         """Note that replays prove nothing any more; what is observed still counts, with its share of delta.

@@ -24,6 +24,7 @@ MARGINS = (0.0, 0.1, 0.2, 0.35, 0.5, 0.75)  # of the incumbent's mean surplus: h
 FIRST_MARGIN = 2  # its index, before shadows have earned anything
 FIRST_FIT, FEW_RECORDS = 5, 10  # traces before the first proposal; records that are better than replays of the fit
 SHRINKAGE = 3.0  # traces that the pooled law of a step counts for in each state
+AFTER_ALARM = 14  # traces that a restart keeps
 MOST_STATES = 2000  # per step; the incumbent acts in others
 
 
@@ -63,6 +64,17 @@ class Ladder(Proposer):
         self._fit: Fit | None = None
         self._shadows: list[Shadow] = []
         self._second: Candidate | None = None  # of a mixture of two
+
+    def restart(self) -> None:
+        """Keep the last traces only: fits and records are about other conditions."""
+        traces = [(trace, reached) for trace, reached in zip(self._traces, self._reached, strict=True)][-AFTER_ALARM:]
+        self._fit, self._second, self._shadows = None, None, []
+        self._records.clear()
+        self._traces.clear()
+        self._reached.clear()
+        for trace, reached in traces:
+            self._traces.append(trace)
+            self._reached.append(reached)
 
     # what happens from a state
 

@@ -20,6 +20,7 @@ from episafe.kernels.replay import add_moves, reach
 from episafe.kernels.tabular_optimum import Best, Points, best_mixture, greedy_actions, markov_policy, occupancy
 from episafe.linear.planner import SoftmaxProposer
 
+AFTER_ALARM = 14  # traces that a restart keeps
 ROUNDS = 3  # of raising the aim where replays say that a proposal falls short of it
 MOST_TRACES = 2048  # that a proposal is replayed on, the newest ones
 PRIOR = 2.0  # traces that all steps together count for at each one; chosen on seeds 100 to 103 of the real problems
@@ -71,6 +72,14 @@ class TraceProposer(SoftmaxProposer):
             counts, self._counts = self._counts, np.zeros(shape, dtype=np.int64)
             self._counts[: counts.shape[0], : counts.shape[1], : counts.shape[2]] = counts
         reach(self.replays.tables.next_states, chances, self.task.initial_state, self._counts)
+
+    def restart(self) -> None:
+        """Keep the last traces only."""
+        recent = self._chances[max(self._size - AFTER_ALARM, 0) : self._size].copy()
+        self._traces, self._size = self._traces[-AFTER_ALARM:], 0
+        self._counts[:] = 0
+        if len(recent):
+            self.take_in(recent)
 
     @property
     def num_traces(self) -> int:

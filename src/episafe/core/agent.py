@@ -2,7 +2,7 @@
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal, TypeVar
 
@@ -220,6 +220,9 @@ class Proposer:
         """Return a candidate that aims at the goal, or None; the certifier gives it a name."""
         return None
 
+    def restart(self) -> None:
+        """Forget all but the most recent episodes, because conditions have changed."""
+
     def policy_of(self, document: Document) -> Policy | None:
         """Return the policy of a document that only this proposer can read; None if it cannot."""
         return None
@@ -239,6 +242,7 @@ class Certifier(ABC):
     name: ClassVar[str]
     level: Level = "theorem"
     uses_traces: bool = False
+    replay_prefix: str | None = None  # before the names of replays in evidence; None if there are none
     task: Task
 
     def start(self, task: Task) -> None:
@@ -293,6 +297,20 @@ class Certifier(ABC):
 
     def abandoned(self, deployment: int) -> None:
         """Note that a deployment will never be reported: it stays at its worst."""
+
+    def replayed_total(self, weights: Mapping[str, float], evidence: Evidence) -> Array | None:
+        """Return the replayed total (m,) of a mixture, averaged over the draw; None if it was not replayed."""
+        if self.replay_prefix is None:
+            return None
+        found = {self.replay_prefix + name: weight for name, weight in weights.items()}
+        rows = [found.pop(name, 0.0) * u for name, u in zip(evidence.names, evidence.utilities, strict=True)]
+        return None if found else np.sum(rows, axis=0)
+
+    def restart(self) -> None:
+        """End all trials, because conditions have changed; the δ that they spent stays spent."""
+        for name in self.bounds():
+            if name != INCUMBENT:
+                self.withdraw(name)
 
     @abstractmethod
     def bounds(self) -> dict[str, Array]:

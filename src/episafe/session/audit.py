@@ -28,7 +28,7 @@ from episafe.session.events import (
 from episafe.session.session import coin_of, open_log, toss
 from episafe.session.state import SessionState, identity
 
-TESTS = ("incumbent", "bound", "coin")  # monitors whose alarms follow from the reports
+TESTS = ("incumbent", "bound", "coin", "drift")  # monitors whose alarms follow from the reports
 AGREE = 1e-9  # recomputed numbers agree to this, relative to the larger of 1 and the number
 
 

@@ -5,6 +5,7 @@
 | incumbent | the incumbent's expected utility is at least threshold + slack | δ/3 | measure the slack again |
 | bound | deployed plans reach, on average, the bounds that they were deployed on | δ/3 | look for drift or dependence |
 | coin | components are drawn by the weights of their plan | δ/3 | deploy only what the session returns |
+| drift | replayed totals of deployed plans reach the limit | one in 100 years of days | restart, or find what changed |
 | range | total utilities lie between the stated least total and the horizon | 0 | correct the reports or the range |
 | reward | rewards of a step lie in [0, 1]; does not halt | 0 | rescale the reward |
 | replay | `move` and the trace give what happened; voids what replays proved | 0 | correct `move` or the trace |
@@ -16,6 +17,7 @@ their plan. Reports may be late, lost or in any order: a missing report counts a
 """
 
 import math
+from collections import deque
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -25,9 +27,12 @@ from episafe.core.types import INCUMBENT, Array
 from episafe.kernels.monitor import BETS, expect, outcome, raise_wealth, settle
 from episafe.session.events import AlarmRaised
 
+PERIOD = 36_500  # reports from one false alarm of the test for drift to the next, on average
+SHIFT, SPREAD, MOST, REMEMBERED, FIRST = 1.2, 1.25, 3.0, 56, 14  # of the test for drift; see `Drift`
 WINDOW = 512  # deployments from the oldest without a report; older ones count at their best for ever
 COIN_ROWS = 6
 REMEDIES = {
+    "drift": "Conditions have changed: restart with recent data, or withdraw what became worse.",
     "incumbent": "Measure the incumbent's slack again and state it with change(slack=…).",
     "bound": "Conditions may have changed, or episodes depend on each other. Withdraw candidates that became worse.",
     "coin": "Let every episode be played by the component that deploy() returned.",
@@ -70,6 +75,12 @@ class Monitors:
         self._best = np.zeros(len(self._levels))  # ln of the largest wealth by claim; it starts at 1
         self._sums = np.zeros((len(self._levels), 3))  # reports, ΣU, Σ claimed
         self._last_component = ""
+        self._drift = Drift(self.num_limits)
+
+    def replayed(self, total: Array) -> None:
+        """Test the replayed total (m,) of what was deployed, averaged over the draw of the component."""
+        if self.delta:
+            self._drift.see(total - self.thresholds, np.abs(self.thresholds))
 
     def change(self, thresholds: Array, stated: Array) -> None:
         """Test other limits from now on; deployments under way count at their best for ever."""
@@ -142,7 +153,11 @@ class Monitors:
 
     def alarms(self) -> list[AlarmRaised]:
         """Return the alarms that the tests have raised since they started."""
-        return [self._alarm(c) for c in np.flatnonzero(self._best >= self._levels).tolist()]
+        found = [self._alarm(c) for c in np.flatnonzero(self._best >= self._levels).tolist()]
+        for c in np.flatnonzero(self._drift.sums >= PERIOD).tolist():
+            text = f"{self.names[c]}: replayed totals of what was deployed have fallen below the limit"
+            found.append(AlarmRaised("drift", f"{text}. {REMEDIES['drift']}", True))
+        return found
 
     def _alarm(self, claim: int) -> AlarmRaised:
         m, (number, seen, stated) = self.num_limits, self._sums[claim]
@@ -164,6 +179,32 @@ class Monitors:
             rate = float(math.exp(-self._levels[claim]))
             found[name] = {"reports": number, "mean": seen / count, "claimed": stated / count, "false_alarm": rate}
         return found
+
+
+class Drift:
+    """A quick test of one limit each: has the mean of replayed totals fallen below it? (Shiryaev, Roberts)
+
+        R_t = (1 + R_{t−1}) exp(κ z_t − κ²/2),   z_t = min((b − u_t)/(1.25 s_t), 3),   κ = 1.2
+
+    s_t is the standard deviation by differences of the last 56 totals, which a jump of the mean hardly moves. If totals
+    are normal with mean b and that deviation, R_t − t has mean at most 0, so alarms at R ≥ 36,500 are that rare. For
+    other laws the rate is a heuristic.
+    """
+
+    def __init__(self, num_limits: int) -> None:
+        self.sums, self._last = np.zeros(num_limits), np.full(num_limits, np.nan)
+        self._differences: deque[Array] = deque(maxlen=REMEMBERED)
+
+    def see(self, surplus: Array, scale: Array) -> None:
+        """Add a day: u − b (m,), and the size of the limits, of which a standard deviation is at least 0.5 %."""
+        if len(self._differences) >= FIRST:
+            spread = SPREAD * np.sqrt(np.mean(self._differences, axis=0) / 2)
+            z = np.minimum(-surplus / np.maximum(spread, 0.005 * scale), MOST)
+            grown = (1 + self.sums) * np.exp(SHIFT * z - SHIFT**2 / 2)
+            self.sums = np.where(self.sums >= PERIOD, self.sums, grown)  # an alarm stays
+        if not np.isnan(self._last).any():
+            self._differences.append((surplus - self._last) ** 2)
+        self._last = surplus
 
 
 def range_alarms(total: Array, rewards: Array | None, least: Array, ceiling: float | None) -> list[AlarmRaised]:

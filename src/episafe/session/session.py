@@ -17,7 +17,7 @@ from copy import copy, deepcopy
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 import numpy as np
@@ -81,6 +81,7 @@ def open(
     *,
     false_alarm: float = 0.01,
     timeout: float | None = None,
+    on_alarm: Literal["halt", "restart"] = "halt",
 ) -> "Session":
     """Open a session, or begin one.
 
@@ -90,8 +91,12 @@ def open(
         name: the session, where one location has several; PostgreSQL needs it.
         false_alarm: the probability of a false alarm of all monitors together; 0 for no tests. Fixed at the beginning.
         timeout: seconds that planning may take before the last plan or the incumbent acts; None for no limit.
+        on_alarm: what follows an alarm of the test for drift: the incumbent acts until a person resumes; or "restart":
+            all trials end, the proposer keeps the last 14 traces and proposes again. Bounds of later proposals use the
+            δ that is left.
     """
-    return Session(open_log(location, name), agent, false_alarm=false_alarm, timeout=timeout)
+    log = open_log(location, name)
+    return Session(log, agent, false_alarm=false_alarm, timeout=timeout, on_alarm=on_alarm)
 
 
 @dataclass(eq=False)
@@ -114,10 +119,14 @@ class Session:
         is_outdated: whether a commit was lost with its connection, and another process wrote in its place: reopen.
     """
 
-    def __init__(self, log: Log, agent: Agent, *, false_alarm: float = 0.01, timeout: float | None = None) -> None:
+    def __init__(
+        self, log: Log, agent: Agent, *, false_alarm: float = 0.01, timeout: float | None = None, on_alarm: str = "halt"
+    ) -> None:
+        if on_alarm not in ("halt", "restart"):
+            raise InvalidProblem(f'on_alarm must be "halt" or "restart", got {on_alarm!r}')
         if not 0 <= false_alarm < 1:
             raise InvalidProblem(f"false_alarm must be in [0, 1), got {false_alarm}: give e.g. 0.01, or 0 for no tests")
-        self.log, self.agent, self.timeout = log, agent, timeout
+        self.log, self.agent, self.timeout, self.on_alarm = log, agent, timeout, on_alarm
         self.state = SessionState(agent)
         self._mutex = threading.RLock()
         self._latest: Plan | None = None  # of an agent without a certifier
@@ -249,8 +258,15 @@ class Session:
     def _log_due_alarms(self) -> None:
         """Log what the tests have found."""
         if self.state.due_alarms():
-            for event in self._transact(lambda: self.state.due_alarms()):
+            for event in self._transact(self._due_events):
                 logger.warning("alarm: %s", event.body)
+
+    def _due_events(self) -> list[Body]:
+        """Return the alarms that are not logged, and the restart that one may lead to by the user's rule."""
+        due = self.state.due_alarms()
+        drifts = [one for one in due if one.monitor == "drift" and self.on_alarm == "restart"]
+        kept: list[Body] = [msgspec.structs.replace(one, halts=False) if one in drifts else one for one in due]
+        return kept + [Decide("restart", one.message, by="rule") for one in drifts[:1]]
 
     def refresh(self) -> None:
         """Apply the events that other processes appended; `deploy` and `report` do so by themselves."""

@@ -119,7 +119,7 @@ class SessionState:
         self._episode_ids: dict[str, int] = {}
         self._offered: dict[str, Policy] = {}  # policies of this process that an event to come is about
         self._raised: set[str] = set()  # monitors whose alarm is logged since the tests started
-        self._unlearned: deque[Episode] = deque()
+        self._unlearned: deque[Episode | None] = deque()  # None where the learner restarts
         self.learning = threading.RLock()  # held by the thread that uses the learner
         self._mixture: tuple[list[tuple[str, float]], Mixture | Policy] = [], UnknownPolicy("")
 
@@ -214,7 +214,11 @@ class SessionState:
             if body.evidence is None:
                 self.certifier.abandoned(body.id)
             else:
-                self.certifier.apply(body.id, body.evidence.evidence(self.task.num_constraints, episode))
+                evidence = body.evidence.evidence(self.task.num_constraints, episode)
+                self.certifier.apply(body.id, evidence)
+                replayed = self.certifier.replayed_total(deploy.weights, evidence)
+                if replayed is not None:
+                    self.monitors.replayed(replayed)
         self.monitors.reported(body.id, None if body.overridden else utility)
 
     def _abandon(self, body: Abandon, time: str) -> None:
@@ -250,6 +254,10 @@ class SessionState:
             self.halt_reason = "" if body.what == "resume" else self.halt_reason
             self.monitors.restart()
             self._raised.clear()
+            if body.what == "restart":
+                self._unlearned.append(None)
+                if certifier is not None:
+                    certifier.restart()
 
     def _alarm(self, body: AlarmRaised, time: str) -> None:
         self.alarms.append((time, body))
@@ -332,7 +340,11 @@ class SessionState:
         while self._unlearned:
             episode = self._unlearned.popleft()
             try:
-                if self.agent.certifier is None:
+                if episode is None and self.agent.proposer is not None:
+                    self.agent.proposer.restart()
+                elif episode is None:
+                    continue
+                elif self.agent.certifier is None:
                     self.agent.take_in(episode)
                 elif self.agent.proposer is not None:
                     self.agent.proposer.observe(episode)
