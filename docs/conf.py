@@ -19,7 +19,7 @@ html_css_files = ["site.css"]
 myst_enable_extensions = ["dollarmath"]
 myst_heading_anchors = 3
 default_role = "code"  # docstrings use single backticks
-autodoc_typehints, autodoc_member_order, autodoc_class_signature = "signature", "bysource", "separated"
+autodoc_typehints, autodoc_member_order, autodoc_class_signature = "signature", "bysource", "mixed"
 autodoc_preserve_defaults, python_maximum_signature_line_length = True, 80
 autodoc_type_aliases = {
     name: name for name in ("Array", "IntArray", "State", "PerLimit", "Settings", "Move", "Support")
