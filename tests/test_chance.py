@@ -375,7 +375,7 @@ def test_a_rollout_cuts_the_totals_that_are_reported(tmp_path):
     with es.open(tmp_path, agent()) as session:
         d = session.deploy()
         session.report(d.id, es.Episode.of_totals(1.0))
-        assert session.state.recent[-1].utility == (0.8,)
+        assert session.state.recent[-1].episode.total_utility == (0.8,)
     assert es.audit(tmp_path, agent()).passed and es.audit(tmp_path).passed
 
 

@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
-from tests.test_budget import agent_of, episode_of
 
 import episafe as es
 from episafe.session.monitors import Drift
+from test_budget import agent_of, episode_of
 
 
 def alarm_day(rng, change, days, after=0.9, mean=1.0):

@@ -2,7 +2,8 @@
 
 `python tests/test_golden.py observation hindsight` writes the records of these certifiers again. It was done when:
 
-- the bets of all certified means became bold and flat (kernels/wealth.py): observation, hindsight, rollout.
+- the bets of all certified means became bold and flat (kernels/wealth.py): observation, hindsight, rollout;
+- hindsight proved each candidate from its own floor (certify/replays.py): hindsight.
 """
 
 import json

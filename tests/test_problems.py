@@ -299,5 +299,5 @@ def test_names_and_units_of_every_kind_of_problem_reach_the_task():
     )  # fmt: skip
     for problem in (listed, sampled, bandit, lake):
         task = problem.task
-        assert task.units == {"reward": "EUR"} and len(task.action_names) == (4 if problem is lake else 2)
+        assert task.units["reward"].text == "EUR" and len(task.action_names) == (4 if problem is lake else 2)
         assert task.state_names == (() if problem is bandit else ("home",))

@@ -115,6 +115,6 @@ def test_a_proposer_of_ones_own_is_asked_and_its_policies_are_certified(cmdp):
 
 
 def test_certifiers_are_imported_when_they_are_used():
-    assert dir(es.certify) == ["Box", "FreshData", "Hindsight", "Observation"]
+    assert dir(es.certify) == ["Both", "Box", "Budget", "FreshData", "Hindsight", "Observation"]
     with pytest.raises(AttributeError, match="has no attribute 'Budgets'"):
         es.certify.Budgets  # noqa: B018

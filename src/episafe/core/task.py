@@ -150,13 +150,13 @@ class Task:
     norm_bound: float | None = None
     state_names: Sequence[Hashable] = ()
     action_names: Sequence[str] = ()
-    units: Mapping[str, str | Unit] = field(default_factory=dict)
+    units: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         told = self.__dict__  # frozen for others; here the fields get their checked values
         told["constraints"] = named_constraints(self.constraints)
         told |= {"state_names": tuple(self.state_names), "action_names": tuple(self.action_names)}
-        told["units"] = dict(self.units)
+        told["units"] = {name: one if isinstance(one, Unit) else Unit(one) for name, one in self.units.items()}
         if self.horizon is not None and self.num_actions is not None:
             H, A = checks.as_count("horizon", self.horizon), checks.as_count("num_actions", self.num_actions)
             if self.num_states is not None:
@@ -174,8 +174,7 @@ class Task:
 
     def unit(self, name: str) -> Unit:
         """Return the unit of the reward ("reward") or of a limit."""
-        given = self.units.get(name, "")
-        return given if isinstance(given, Unit) else Unit(given)
+        return self.units.get(name, Unit())
 
     def _check_tables(self, H: int, S: int, A: int) -> None:
         told, features = self.__dict__, self.features

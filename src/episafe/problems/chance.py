@@ -132,7 +132,7 @@ def tail(
         >>> import episafe as es
         >>> bad_weeks = es.tail(es.make("inventory"), share=0.1, at_least=9.5, cut=12)
         >>> bad_weeks.origin["tail"]
-        'tail: mean of the worst 0.1 at least 9.5, cut at 13.8761'
+        'tail: mean of the worst 0.1 at least 9.5, cut at 12'
     """
     share, at_least = as_probability("share", share), as_number("at_least", at_least)
     if cut is None:

@@ -249,7 +249,8 @@ class LinearCMDP:
             arrays["phi"] = task.features.phi
         facts: Document = {
             "origin": self.origin, "initial_state": task.initial_state, "time_homogeneous": task.time_homogeneous,
-            "norm_bound": task.norm_bound, "names": [one.name for one in task.constraints], "units": dict(task.units),
+            "norm_bound": task.norm_bound, "names": [one.name for one in task.constraints],
+            "units": {name: one.text for name, one in task.units.items()},
             "state_names": list(task.state_names), "action_names": list(task.action_names),
         }  # fmt: skip
         if isinstance(task.move, ListedMove):
