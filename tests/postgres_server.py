@@ -77,18 +77,19 @@ def find_programs() -> str:
 
 @contextlib.contextmanager
 def server() -> Iterator[Server | str]:
-    """Start a server; gives the reason, a text, where that is impossible."""
-    programs = find_programs()
+    """Start a server; gives the reason, a text, where that is impossible: an error if EPISAFE_POSTGRES=required."""
+    programs, user, problem = find_programs(), None, ""
     if not programs:
-        yield "PostgreSQL is not installed: install it, or `pip install pgserver`"
-        return
-    user = None
-    if os.geteuid() == 0:  # PostgreSQL refuses to run as root
+        problem = "PostgreSQL is not installed: install it, or `pip install pgserver`"
+    elif os.geteuid() == 0:  # PostgreSQL refuses to run as root
         users = {one.pw_name for one in pwd.getpwall()}
         user = next((name for name in ("postgres", "nobody") if name in users), None)
-        if user is None:
-            yield "PostgreSQL refuses to run as root, and there is no user postgres or nobody"
-            return
+        problem = "" if user else "PostgreSQL refuses to run as root, and there is no user postgres or nobody"
+    if problem and os.environ.get("EPISAFE_POSTGRES") == "required":
+        raise RuntimeError(problem)
+    if problem:
+        yield problem
+        return
     with tempfile.TemporaryDirectory(prefix="episafe-pg-", dir="/tmp") as folder:
         if user is not None:
             shutil.chown(folder, user)
