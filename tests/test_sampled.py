@@ -152,7 +152,7 @@ def test_exogenous_chance_is_kept_in_traces_that_replay(start):
     assert drawn[0] == task.initial_state and len(drawn[1]) == task.horizon
     assert task.support(first, 7) == (0, 7)  # functions of users count from the first state
     assert [one.name for one in task.constraints] == ["service", "effort"]
-    assert task.action_names == ("wait", "order") and task.units == {"reward": "EUR"}
+    assert task.action_names == ("wait", "order") and task.units["reward"].text == "EUR"
 
 
 @pytest.mark.parametrize(
