@@ -72,7 +72,7 @@ def test_a_ball_and_an_ellipse_by_hand():
         ({"theta_r": [2.0, 0.0]}, "norm_bound"),
         ({"actions": [[1.0, 1.0], [0.0, 1.0]]}, "norm"),
         ({"safe_policy": [0.5, 0.6]}, "sums to 1.1"),
-        ({"slack": 0.0}, "slack must be > 0"),
+        ({"slack": 0.0}, "slack must be a finite number > 0"),
         ({"noise": -1.0}, "noise must be"),
         ({"actions": es.bandits.Ellipsoid.ball(2, 0.5), "safe_policy": [0.0, 0.9]}, "outside the action set"),
     ],

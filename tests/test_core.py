@@ -53,7 +53,7 @@ def test_an_unknown_slack_is_an_error_only_where_it_is_needed():
     ("change", "message"),
     [
         ({"threshold": 3.5}, "exceeds the horizon 3"),
-        ({"slack": -0.1}, "slack must be > 0"),
+        ({"slack": -0.1}, "slack must be a finite number > 0"),
         ({"threshold": np.nan}, "threshold must be a finite number"),
     ],
 )
@@ -91,9 +91,9 @@ def test_read_fills_in_known_signals_and_totals():
     ("episode", "message"),
     [
         (Episode([0, 1, 2], [0, 0, 0]), "states must have length 4"),
-        (Episode([0, 1, 2, 9], [0, 0, 0]), r"states must be in \[0, 4\)"),
-        (Episode([0, 1, 2, 3], [0, 0, 2]), r"actions must be in \[0, 2\)"),
-        (Episode([0, 1, 2, 3], [0, 0.5, 1]), "actions must be whole numbers"),
+        (Episode([0, 1, 2, 9], [0, 0, 0]), r"states must have length . and hold whole numbers in \[0, 4\)"),
+        (Episode([0, 1, 2, 3], [0, 0, 2]), r"actions must have length . and hold whole numbers in \[0, 2\)"),
+        (Episode([0, 1, 2, 3], [0, 0.5, 1]), "actions must have length 3 and hold whole numbers"),
         (Episode([0, 1, 2, 3], [0, 0, 1], utilities=[1, np.nan, 0]), "utilities.* is nan"),
         (Episode(), "neither states nor a total utility"),
     ],
@@ -154,17 +154,18 @@ def test_a_mixture_draws_components_by_their_weights(rng):
         mixture.probabilities(0, 0)
 
 
+class Counting(Agent):
+    seen = 0
+
+    def decide(self):
+        return self.incumbent_plan("it only counts")
+
+    def observe(self, episode):
+        self.seen += 1
+
+
 def test_an_agent_needs_two_methods():
-    @register(name="counting", label="Counting", summary="Deploys the incumbent and counts.")
-    class Counting(Agent):
-        seen = 0
-
-        def decide(self):
-            return self.incumbent_plan("it only counts")
-
-        def observe(self, episode):
-            self.seen += 1
-
+    register(name="counting", label="Counting", summary="Deploys the incumbent and counts.")(Counting)
     agent = Counting(listed())
     first = agent.plan()
     assert isinstance(first, Plan) and first.source == "safe" and agent.plan() is first
@@ -174,8 +175,12 @@ def test_an_agent_needs_two_methods():
 
 
 def test_replanning_rules():
-    assert Every().due(np.zeros(2), np.zeros(2))
-    assert not Doubling(0.3).due(np.zeros(2), np.array([0.3, 0.0]))
-    assert Doubling(0.3).due(np.zeros(2), np.array([0.31, 0.0]))
+    for replan, growth, planned in ((Every(), 0.0, 1), (Doubling(0.3), 0.3, 0), (Doubling(0.3), 0.31, 1)):
+        agent = Counting(listed(), replan)
+        agent.information = lambda: np.zeros(2)
+        agent.plan()
+        agent.learn(Episode([0, 1, 2, 3], [0, 0, 1]), 0)
+        agent.information = lambda growth=growth: np.array([growth, 0.0])
+        assert agent.plan().id == planned
     with pytest.raises(InvalidProblem):
         Doubling(0.0)

@@ -467,7 +467,7 @@ BROKEN = {  # name: (environment, changed arguments, what the message must say)
     "two limits": (Walk(), {"threshold": 1.0}, "exactly one of threshold"),
     "limit below zero": (Walk(), {"cost_limit": -1.0}, "cannot be kept in 3 steps"),
     "limit that nothing breaks": (Walk(), {"cost_limit": 100.0}, "no episode can break the limit 100"),
-    "no slack": (Walk(), {"slack": 0.0}, "slack must be > 0"),
+    "no slack": (Walk(), {"slack": 0.0}, "slack must be a finite number > 0"),
     "range without zero": (Walk(), {"reward_range": (1.0, 2.0)}, "includes 0"),
     "range of the other signal": (Walk(), {"utility_range": (0.0, 1.0)}, "no limit is on the utility"),
     "incumbent no distribution": (Walk(), {"incumbent": lambda h, s: [1.0, 1.0]}, "sums to 2"),

@@ -64,7 +64,7 @@ def test_a_good_problem_is_kept_as_given():
         (arrays(threshold=None), ["threshold is missing"]),
         (arrays(safe_policy=np.full((H, S, A), 0.6)), ["policy[0, 0] sums to 1.2", "normalise"]),
         (arrays(safe_policy=np.full((H, S), 0.5)), ["policy must have shape"]),
-        (arrays(slack=0.0), ["slack must be > 0, got 0.0"]),
+        (arrays(slack=0.0), ["slack must be a finite number > 0, got 0.0"]),
         (arrays(slack=5.0), ["slack of utility must lie in (0, 1.04344970031]", "got 5"]),
     ],
 )

@@ -191,7 +191,7 @@ def test_a_session_deploys_opaque_policies_and_is_audited_with_and_without_the_a
     ("changed", "message"),
     [
         ({"threshold": 0.0}, "is not above least_total 0"),
-        ({"slack": -1}, "slack must be > 0"),
+        ({"slack": -1}, "slack must be a finite number > 0"),
         ({"candidates": ["v2"]}, "policies by name"),
         ({"candidates": {"incumbent": 1}}, "taken or reserved"),
         ({"threshold": [0.5, 0.3]}, "slack must be a list of 2"),

@@ -163,7 +163,7 @@ def test_exogenous_chance_is_kept_in_traces_that_replay(start):
         ({"reward": lambda h, s: [0.0, 0.0, 2.0]}, "signal at step 0, state .* lies outside"),
         ({"utility": lambda h, s: [0.0, np.nan, 0.0]}, "signal at step 0, state .* is nan"),
         ({"safe_policy": lambda h, s: [1.0, 1.0, 1.0]}, "policy at step 0, state .* sums to 3"),
-        ({"slack": 0.0}, "slack must be > 0"),
+        ({"slack": 0.0}, "slack must be a finite number > 0"),
         ({"threshold": "high"}, "threshold must be a finite number"),
         ({"horizon": 0}, "horizon must be a whole number"),
         ({"sample": None}, "give one of them"),

@@ -4,7 +4,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Literal, TypeVar
+from typing import Any, ClassVar, Literal, NoReturn, TypeVar
 
 import numpy as np
 
@@ -18,11 +18,7 @@ from episafe.core.types import INCUMBENT, Array, Document, Episode, Level, Plan,
 class Every:
     """Plan before every episode."""
 
-    growth: ClassVar[float] = -np.inf
-
-    def due(self, before: Array, now: Array) -> bool:
-        """Return True."""
-        return True
+    growth: ClassVar[float] = -math.inf
 
 
 @dataclass(frozen=True)
@@ -33,10 +29,6 @@ class Doubling:
 
     def __post_init__(self) -> None:
         as_scale("growth", self.growth, positive=True)
-
-    def due(self, before: Array, now: Array) -> bool:
-        """Return whether the information (H,) has grown enough."""
-        return bool((now - before > self.growth).any())
 
 
 Replanning = Every | Doubling
@@ -116,10 +108,14 @@ class Agent(ABC):
 
     def plan(self) -> Plan:
         """Return the plan for the next episode: the last one, unless a new one is due."""
-        if self._plan is None or (self._changed and self.replan.due(self._information_then, self.information())):
+        if self._plan is None or (self._changed and self._is_due()):
             self.adopt(self.decide())
         assert self._plan is not None
         return self._plan
+
+    def _is_due(self) -> bool:
+        growth = self.information() - self._information_then
+        return self.replan == EVERY or bool((growth > self.replan.growth).any())
 
     def adopt(self, plan: Plan, number: int = 1) -> None:
         """Put a new plan in force: the last of `number` plans that were made."""
@@ -333,27 +329,30 @@ class Certifier(ABC):
 
     def replayed(self, episodes: Sequence[Episode]) -> tuple[tuple[str, ...], Array]:
         """Return the candidates and their total utilities (n, E, m) on the traces of logged episodes."""
-        raise TypeError(f"{type(self).__name__} replays no traces")
+        self._refuse("replays no traces")
 
     def read_log(self, names: Sequence[str], shares: Array, utilities: Array) -> None:
         """Add logged episodes before the first deployment: shares (n, E) and total utilities (n, E, m)."""
-        raise TypeError(f"{type(self).__name__} reads no logs: prove a limit with es.prove, and give the policy")
+        self._refuse("reads no logs: prove a limit with es.prove, and give the policy")
 
     def promote(self, name: str) -> None:
         """Let a certified candidate act wherever the incumbent would."""
-        raise TypeError(f"{type(self).__name__} promotes no candidates")
+        self._refuse("promotes no candidates")
 
     def withdraw(self, name: str) -> None:
         """End the trial of a candidate; the δ that it spent stays spent."""
-        raise TypeError(f"{type(self).__name__} has no candidates to withdraw")
+        self._refuse("has no candidates to withdraw")
 
     def change(self, constraints: Sequence[Constraint]) -> None:
         """Use other thresholds and slacks from now on; proved bounds do not depend on them."""
-        raise TypeError(f"{type(self).__name__} cannot change its limits")
+        self._refuse("cannot change its limits")
 
     def void(self, reason: str) -> None:
         """Note that an assumption was contradicted: nothing is proved any more."""
-        raise TypeError(f"{type(self).__name__} proves nothing")
+        self._refuse("proves nothing")
+
+    def _refuse(self, why: str) -> NoReturn:
+        raise TypeError(f"{type(self).__name__} {why}")
 
     @property
     def invalid_reason(self) -> str:

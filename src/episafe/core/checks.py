@@ -1,6 +1,7 @@
 """Checks at the border: each function returns its input in canonical form, or names the value and the remedy."""
 
 import math
+from contextlib import suppress
 from typing import TypeGuard
 
 import numpy as np
@@ -10,6 +11,12 @@ from episafe.core.errors import InvalidEpisode, InvalidProblem
 from episafe.core.types import Array, IntArray
 
 TOLERANCE = 1e-9  # rounding that is accepted in inputs; inputs are never renormalised
+
+
+def require(holds: object, fault: str, error: type[Exception] = InvalidProblem) -> None:
+    """Raise `error` unless a condition holds; for constructors, since the text is written in any case."""
+    if not holds:
+        raise error(fault)
 
 
 def as_array(name: str, value: object, shape: tuple[int | None, ...]) -> Array:
@@ -57,31 +64,27 @@ def as_distributions(name: str, value: object, shape: tuple[int | None, ...]) ->
 
 def check_norm(name: str, phi: Array) -> None:
     """Raise if a feature vector (last axis) has dimension 0 or a norm above 1."""
+    require(phi.shape[-1], f"{name} has dimension 0: give at least one feature, or None for one-hot features")
     norm = np.linalg.norm(phi, axis=-1)
-    if phi.shape[-1] == 0:
-        raise InvalidProblem(f"{name} has dimension 0: give at least one feature, or None for one-hot features")
     if norm.size and norm.max() > 1 + TOLERANCE:
         remedy = f"divide all by the largest norm, {norm.max():.12g}, and multiply norm_bound by it"
         _refuse_where(norm > 1 + TOLERANCE, norm, name, f" has norm {{:.12g}} > 1: {remedy}")
 
 
-def as_number(name: str, value: object) -> float:
-    """Return a finite real number as a float."""
+def as_number(
+    name: str, value: object, least: float = -math.inf, most: float = math.inf, strict: bool = False
+) -> float:
+    """Return a finite real number in [least, most] as a float; in (least, most) if `strict`."""
     if isinstance(value, np.ndarray) and value.ndim == 0 and not isinstance(value, np.ma.MaskedArray):
         value = value.item()
-    if not is_number(value) or not math.isfinite(value):
-        raise InvalidProblem(f"{name} must be a finite number, got {value!r}: give a real number")
+    inside = is_number(value) and math.isfinite(value) and least <= value <= most
+    if not is_number(value) or not inside or (strict and value in (least, most)):
+        if math.isfinite(most):
+            wanted = "a number in {}{:g}, {:g}{}".format("[("[strict], least, most, "])"[strict])
+        else:
+            wanted = "a finite number" + ("" if math.isinf(least) else f" {'>' if strict else '>='} {least:g}")
+        raise InvalidProblem(f"{name} must be {wanted}, got {value!r}")
     return float(value)
-
-
-def as_slack(value: object) -> float | None:
-    """Return a slack > 0, or None where it is unknown."""
-    if value is None:
-        return None
-    slack = as_number("slack", value)
-    if slack <= 0:
-        raise InvalidProblem(f"slack must be > 0, got {slack}: give how far the incumbent exceeds the threshold")
-    return slack
 
 
 def as_count(name: str, value: object, least: int = 1, below: float = math.inf) -> int:
@@ -94,38 +97,27 @@ def as_count(name: str, value: object, least: int = 1, below: float = math.inf) 
 
 def as_probability(name: str, value: object) -> float:
     """Return a number strictly between 0 and 1."""
-    if not is_number(value) or not 0 < value < 1:
-        raise InvalidProblem(f"{name} must be a number in (0, 1), e.g. 0.05, got {value!r}")
-    return float(value)
+    return as_number(name, value, 0, 1, strict=True)
 
 
 def as_scale(name: str, value: object, *, positive: bool = False) -> float:
     """Return a finite number >= 0, or > 0."""
-    if not is_number(value) or not math.isfinite(value) or value < 0 or (positive and value == 0):
-        raise InvalidProblem(f"{name} must be a finite number {'> 0' if positive else '>= 0'}, got {value!r}")
-    return float(value)
+    return as_number(name, value, 0, strict=positive)
 
 
 def as_indices(name: str, value: object, length: int, below: int) -> IntArray:
     """Return `length` whole numbers in [0, below) from an episode."""
-    try:
+    with suppress(ValueError):  # by NumPy, of a ragged list
         array = np.asarray(value)
-    except ValueError as error:
-        raise InvalidEpisode(f"{name} must have length {length}: {error}") from error
-    if array.shape != (length,):
-        raise InvalidEpisode(f"{name} must have length {length}, got shape {array.shape}")
-    if array.dtype.kind not in "iu":
-        raise InvalidEpisode(f"{name} must be whole numbers, got {array.dtype}")
-    if array.min() < 0 or array.max() >= below:
-        raise InvalidEpisode(f"{name} must be in [0, {below}), got values from {array.min()} to {array.max()}")
-    return array.astype(np.int64)
+        if array.shape == (length,) and array.dtype.kind in "iu" and array.min() >= 0 and array.max() < below:
+            return array.astype(np.int64)
+    raise InvalidEpisode(f"{name} must have length {length} and hold whole numbers in [0, {below}), got {value!r}")
 
 
 def as_reason(value: object) -> str:
     """Return a non-empty text: every decision by a person has a stated reason."""
-    if not isinstance(value, str) or not value.strip():
-        raise ValueError(f"reason must be a non-empty text, got {value!r}: say why")
-    return value
+    require(isinstance(value, str) and value.strip(), f"reason must be a non-empty text, got {value!r}: say why")
+    return str(value)
 
 
 def is_number(value: object) -> TypeGuard[float]:

@@ -4,12 +4,10 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Sequence
 from pathlib import Path
-from typing import Protocol, runtime_checkable
 
 import numpy as np
 
-from episafe.core.checks import as_distributions
-from episafe.core.errors import InvalidProblem
+from episafe.core.checks import as_distributions, require
 from episafe.core.types import Array, Document, IntArray, State, StateFunction, View, index_of, is_outside
 
 
@@ -121,12 +119,9 @@ class StatesPolicy(Policy):
     @classmethod
     def of(cls, document: Document, elsewhere: Policy) -> "StatesPolicy":
         """Return the policy that `document` describes."""
-        table = np.zeros((len(document["rows"]), len(document["states"]), document["num_actions"]))
-        for h, step in enumerate(document["rows"]):
-            for s, row in enumerate(step):
-                for a, p in row:
-                    table[h, s, a] = p
-        table = as_distributions("policy", table, (None, None, None))
+        actions, rows = range(document["num_actions"]), document["rows"]
+        dense = np.array([[[dict(row).get(a, 0.0) for a in actions] for row in step] for step in rows])
+        table = as_distributions("policy", dense, (None, None, None))
         return cls([_state(one) for one in document["states"]], table, elsewhere, document["name"])
 
 
@@ -227,13 +222,6 @@ class Mixture:
         raise TypeError("a mixture has no table: take those of its .components")
 
 
-@runtime_checkable
-class ActsBySteps(Protocol):
-    """An object of a user that has `probabilities`."""
-
-    probabilities: StateFunction
-
-
 def as_policy(
     given: object, num_actions: int, first_step: int = 0, shape: tuple[int, ...] | None = None, view: View | None = None
 ) -> Policy:
@@ -242,9 +230,10 @@ def as_policy(
     Where the states are listed, `shape` is (H, S, A) and the policy's answers in all states become a table. A user's
     function is called with `view(state)`.
     """
-    if isinstance(given, Mixture):
-        raise InvalidProblem("a mixture cannot be a candidate or an incumbent: give one of its components")
-    policy, function = given, given.probabilities if isinstance(given, ActsBySteps) else given
+    require(
+        not isinstance(given, Mixture), "a mixture cannot be a candidate or an incumbent: give one of its components"
+    )
+    policy, function = given, getattr(given, "probabilities", given)
     if not isinstance(policy, Policy) and callable(function):
         shown = function if view is None else (lambda h, state: function(h, view(state)))
         name = getattr(given, "name", "")

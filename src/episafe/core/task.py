@@ -3,13 +3,24 @@
 import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
+from numpy.typing import NDArray
 
-from episafe.core import checks
-from episafe.core.checks import TOLERANCE, as_array, as_number, as_unit_range, is_number
+from episafe.core.checks import (
+    TOLERANCE,
+    as_array,
+    as_count,
+    as_indices,
+    as_number,
+    as_scale,
+    as_unit_range,
+    check_norm,
+    is_number,
+    require,
+)
 from episafe.core.errors import Infeasible, InvalidEpisode, InvalidProblem
 from episafe.core.policy import OpaquePolicy, Policy, as_policy
 from episafe.core.types import (
@@ -55,12 +66,11 @@ class Constraint:
 
     def __post_init__(self) -> None:
         threshold, least = as_number("threshold", self.threshold), as_number("least_total", self.least_total)
-        if least >= threshold and least != 0:
-            said = f"least_total {least:g} is not below the threshold {threshold:g}"
-            raise InvalidProblem(f"{said}: give the worst total of an episode, or 0 if it is unknown")
-        if self.floor is not None:
-            raise InvalidProblem(f"floor={self.floor!r} cannot be enforced yet: leave it out")
-        self.__dict__.update(threshold=threshold, slack=checks.as_slack(self.slack), least_total=least)
+        said = f"least_total {least:g} is not below the threshold {threshold:g}"
+        require(least < threshold or least == 0, f"{said}: give the worst total of an episode, or 0 if it is unknown")
+        require(self.floor is None, f"floor={self.floor!r} cannot be enforced yet: leave it out")
+        slack = None if self.slack is None else as_scale("slack", self.slack, positive=True)
+        self.__dict__.update(threshold=threshold, slack=slack, least_total=least)
 
 
 @dataclass(frozen=True)
@@ -158,14 +168,14 @@ class Task:
         told |= {"state_names": tuple(self.state_names), "action_names": tuple(self.action_names)}
         told["units"] = {name: one if isinstance(one, Unit) else Unit(one) for name, one in self.units.items()}
         if self.horizon is not None and self.num_actions is not None:
-            H, A = checks.as_count("horizon", self.horizon), checks.as_count("num_actions", self.num_actions)
+            H, A = as_count("horizon", self.horizon), as_count("num_actions", self.num_actions)
             if self.num_states is not None:
-                self._check_tables(H, checks.as_count("num_states", self.num_states), A)
+                self._check_tables(H, as_count("num_states", self.num_states), A)
             told["incumbent"] = self.as_policy(self.incumbent)
             for one in self.constraints:
-                if one.threshold + (one.slack or 0.0) > H + TOLERANCE:
-                    said = f"threshold {one.threshold:g} + slack {one.slack or 0:g}"
-                    raise Infeasible(f"{said} of {one.name} exceeds the horizon {H}: a step has utility at most 1")
+                said = f"threshold {one.threshold:g} + slack {one.slack or 0:g} of {one.name} exceeds the horizon {H}"
+                fits = one.threshold + (one.slack or 0.0) <= H + TOLERANCE
+                require(fits, f"{said}: a step has utility at most 1", Infeasible)
         if self.norm_bound is None:
             told["norm_bound"] = math.sqrt(self.dim) if self.dim else math.inf
         if self.encode is None:
@@ -180,7 +190,7 @@ class Task:
         told, features = self.__dict__, self.features
         if isinstance(features, TableFeatures):
             phi = as_array("phi", features.phi, (S, A, None))
-            checks.check_norm("phi", phi)
+            check_norm("phi", phi)
             flat, eye = phi.reshape(S * A, -1), np.eye(S * A)
             one_hot = flat.shape == eye.shape and np.array_equal(flat @ flat.T, eye) and set(flat.flat) <= {0, 1}
             told["features"] = OneHot() if one_hot else TableFeatures(phi)
@@ -188,9 +198,9 @@ class Task:
             replace(one, utility=_if_given(f"utility {one.name}", one.utility, (H, S, A))) for one in self.constraints
         )
         told["reward"] = _if_given("reward", self.reward, (H, S, A))
-        told["initial_state"] = checks.as_count("initial_state", self.initial_state, 0, S)
-        if self.state_names and len(names := set(self.state_names)) != S:
-            raise InvalidProblem(f"state_names has {len(names)} different names for {S} states: give each its own")
+        told["initial_state"] = as_count("initial_state", self.initial_state, 0, S)
+        names = set(self.state_names)
+        require(len(names) in (0, S), f"state_names has {len(names)} different names for {S} states: give each its own")
 
     @cached_property
     def _numbers(self) -> dict[Hashable, int]:
@@ -199,13 +209,9 @@ class Task:
     def _number(self, observation: object) -> int:
         """Return the number of a listed state, which may be given by its name."""
         found = self._numbers.get(observation, observation) if isinstance(observation, Hashable) else observation
-        if (
-            not isinstance(found, int | np.integer)
-            or isinstance(found, bool)
-            or not 0 <= found < (self.num_states or 0)
-        ):
-            raise InvalidEpisode(f"a state must be a whole number in [0, {self.num_states}), got {observation!r}")
-        return int(found)
+        if isinstance(found, int | np.integer) and type(found) is not bool and 0 <= found < (self.num_states or 0):
+            return int(found)
+        raise InvalidEpisode(f"a state must be a whole number in [0, {self.num_states}), got {observation!r}")
 
     # limits, all of shape (m,)
 
@@ -222,9 +228,8 @@ class Task:
     @cached_property
     def slacks(self) -> Array:
         """Return ξ, shape (m,); raise if one is unknown."""
-        for one in self.constraints:
-            if one.slack is None:
-                raise InvalidProblem(f"the slack of {one.name} is unknown: give slack=… (es.measure_slack measures it)")
+        unknown = [one.name for one in self.constraints if one.slack is None]
+        require(not unknown, f"the slack of {unknown} is unknown: give slack=… (es.measure_slack measures it)")
         return np.array([one.slack for one in self.constraints], dtype=np.float64)
 
     @cached_property
@@ -317,7 +322,7 @@ class Task:
         if phi.shape != (self.num_actions, features.dim) or not np.vecdot(phi, phi).max() <= 1 + TOLERANCE:
             name = f"features at {state!r}"  # written only now: an array takes longer to write than to check
             phi = as_array(name, phi, (self.num_actions, features.dim))
-            checks.check_norm(name, phi)
+            check_norm(name, phi)
         return phi
 
     def reward_at(self, h: int, state: State) -> Array:
@@ -362,21 +367,19 @@ class Task:
             return episode
         m, H = self.num_constraints, self.horizon
         if episode.states is None or H is None or self.num_actions is None:
-            if episode.total_utility is None:
-                raise InvalidEpisode("the episode has neither states nor a total utility: use es.Episode.of_totals(…)")
+            said = "the episode has neither states nor a total utility: use es.Episode.of_totals(…)"
+            require(episode.total_utility is not None, said, InvalidEpisode)
             utility = np.minimum(_finite("total_utility", episode.total_utility, (m,)), self._cuts)
             reward = float(_finite("total_reward", episode.total_reward or 0.0, (1,))[0])
             return self._checked(replace(episode, total_utility=utility, total_reward=reward))
-        actions = checks.as_indices("actions", episode.actions, H, self.num_actions)
+        actions = as_indices("actions", episode.actions, H, self.num_actions)
         if len(episode.states) != H + 1:
             raise InvalidEpisode(f"states must have length {H + 1} (the horizon + 1), got {len(episode.states)}")
+        states: IntArray | tuple[State, ...] = episode.states
         if self.num_states is not None:
-            states: IntArray | tuple[State, ...] = checks.as_indices("states", episode.states, H + 1, self.num_states)
-        else:
-            encode = None if encoded else self.encode
-            states = tuple(episode.states)
-            if encode is not None:
-                states = tuple(state if is_outside(state) else encode(state) for state in states)
+            states = as_indices("states", states, H + 1, self.num_states)
+        elif not encoded and self.encode is not None:
+            states = tuple(state if is_outside(state) else self.encode(state) for state in states)
         if (rewards := episode.rewards) is None:
             self._require_known("rewards", self.knows_reward, episode)
             rewards = [self.reward_at(h, states[h])[actions[h]] for h in range(H)]
@@ -392,10 +395,10 @@ class Task:
         return episode
 
     def _require_known(self, name: str, known: bool, episode: Episode) -> None:
-        if self.move is not None and episode.trace is not None:  # with chance, signals are not their means
-            raise InvalidEpisode(f"the episode has a trace, so its {name} must be reported too: give {name}=…")
-        if not known:
-            raise InvalidEpisode(f"the task does not know the {name}: report them with every episode ({name}=…)")
+        traced = self.move is not None and episode.trace is not None  # with chance, signals are not their means
+        if traced or not known:
+            why = "the episode has a trace" if traced else f"the task does not know the {name}"
+            raise InvalidEpisode(f"{why}: report them with every episode ({name}=…)")
 
 
 @runtime_checkable
@@ -413,8 +416,7 @@ ProblemLike = Problem | Task
 def task_of(problem: ProblemLike) -> Task:
     """Return the task of a problem, or the task itself."""
     task = problem.task if isinstance(problem, Problem) else problem
-    if not isinstance(task, Task):
-        raise TypeError(f"an agent needs a problem or its .task, got {type(problem).__name__}")
+    require(isinstance(task, Task), f"an agent needs a problem or its .task, got {type(problem).__name__}", TypeError)
     return task
 
 
@@ -425,12 +427,12 @@ def _if_given(name: str, value: object, shape: tuple[int, ...]) -> Array | None:
 def named_constraints(given: object) -> tuple[Constraint, ...]:
     """Return the constraints, at least one, each with a name of its own."""
     several = tuple(given) if isinstance(given, Sequence) else (given,)
-    if not several or not all(isinstance(one, Constraint) for one in several):
-        raise InvalidProblem("constraints must be one es.Constraint(utility, threshold, slack) or a list of them")
+    all_right = several and all(isinstance(one, Constraint) for one in several)
+    require(all_right, "constraints must be one es.Constraint(utility, threshold, slack) or a list of them")
     default = ["utility"] if len(several) == 1 else [f"limit {c + 1}" for c in range(len(several))]
     named = tuple(one if one.name else replace(one, name=name) for one, name in zip(several, default, strict=True))
-    if len({one.name for one in named}) < len(named):
-        raise InvalidProblem(f"the names of the limits are not unique: {', '.join(one.name for one in named)}")
+    names = [one.name for one in named]
+    require(len(set(names)) == len(names), f"the names of the limits are not unique: {', '.join(names)}")
     return named
 
 
@@ -451,49 +453,45 @@ def make_constraints(
 def _column(name: str, value: object, m: int, names: Sequence[str]) -> list[Any]:
     """Return one value per limit."""
     if isinstance(value, Mapping):
-        if set(value) != set(names):
-            raise InvalidProblem(f"{name} is given for {', '.join(map(str, value))}, the limits are {', '.join(names)}")
+        given = ", ".join(map(str, value))
+        require(set(value) == set(names), f"{name} is given for {given}, the limits are {', '.join(names)}")
         return [value[label] for label in names]
     if value is None or (is_number(value) and name == "least_total"):
         return [value] * m
-    if not isinstance(value, Sequence | np.ndarray) or len(value) != m:
-        raise InvalidProblem(f"threshold has {m} entries, so {name} must be a list of {m}")
-    return list(value)
+    if isinstance(value, Sequence | np.ndarray) and len(value) == m:
+        return list(value)
+    raise InvalidProblem(f"threshold has {m} entries, so {name} must be a list of {m}")
 
 
 def encoder_like(example: object) -> Encoder:
-    """Return an encoder to the type of an example state: numbers, texts, tuples and arrays."""
+    """Return an encoder to the type of an example state: numbers, texts, tuples and arrays.
+
+    Where the example is no number, text or array, NumPy scalars become Python numbers, and lists tuples.
+    """
     if isinstance(example, float | str):
         return type(example)
-    plain = not isinstance(example, np.ndarray | tuple) or is_outside(example)
-    return _plain if plain else lambda observation: _like(example, observation)
+    if isinstance(example, tuple) and not is_outside(example):
+        parts = [encoder_like(part) for part in example]
+
+        def encode(observation: Sequence[object]) -> State:
+            if len(observation) != len(parts):
+                raise InvalidEpisode(f"a state must have {len(parts)} parts, got {observation!r}")
+            return tuple([encode_part(one) for encode_part, one in zip(parts, observation, strict=True)])
+
+        return encode
+    return partial(_plain, example if isinstance(example, np.ndarray) else None)
 
 
-def _like(example: object, observation: Any) -> State:
-    if isinstance(example, tuple):
-        if len(observation) != len(example):
-            raise InvalidEpisode(f"a state must have {len(example)} parts, got {observation!r}")
-        return tuple(_like(part, one) for part, one in zip(example, observation, strict=True))
-    if not isinstance(example, np.ndarray):
-        return type(example)(observation) if isinstance(example, float | str) else _plain(observation)
-    array = np.array(observation, dtype=example.dtype)
-    if array.shape != example.shape:
-        raise InvalidEpisode(f"a state must have shape {example.shape}, got {array.shape}")
-    array.setflags(write=False)
-    return array
-
-
-def _plain(observation: Any) -> State:
-    """Return NumPy scalars as Python numbers, lists as tuples, and other hashable values unchanged."""
-    if isinstance(observation, np.generic):
-        return observation.item()
-    if isinstance(observation, list):
-        return tuple(_plain(part) for part in observation)
-    if isinstance(observation, np.ndarray):
-        array = observation.copy()
+def _plain(example: NDArray[Any] | None, observation: Any) -> State:
+    if example is not None or isinstance(observation, np.ndarray):
+        array = np.array(observation, dtype=None if example is None else example.dtype)
+        if example is not None and array.shape != example.shape:
+            raise InvalidEpisode(f"a state must have shape {example.shape}, got {array.shape}")
         array.setflags(write=False)
         return array
-    return observation
+    if isinstance(observation, list):
+        return tuple([_plain(None, part) for part in observation])
+    return observation.item() if isinstance(observation, np.generic) else observation
 
 
 def _finite(name: str, value: object, shape: tuple[int, ...]) -> Array:

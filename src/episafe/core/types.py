@@ -28,9 +28,7 @@ SAFE, ZERO, SEARCH, FIXED = range(4)  # positions in SOURCES, for arrays
 Level = Literal["theorem", "window", "heuristic"]
 
 # Functions of users: their arguments are states and chance values of types that only the user knows.
-StateFunction = Callable[
-    [int, Any], ArrayLike
-]  # (h, state) -> r_h(state, ·), u_h(state, ·) or π_h(·|state), shape (A,)
+StateFunction = Callable[[int, Any], ArrayLike]  # (h, state) -> r_h, u_h or π_h(·|state), shape (A,)
 Encoder = Callable[[Any], State]  # observation -> state
 View = Callable[[Any], Any]  # state -> observation
 Move = Callable[[int, Any, int, Any], tuple[Any, float, Any]]  # (h, state, action, w) -> next state, reward, utility

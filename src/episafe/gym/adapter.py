@@ -12,7 +12,7 @@ import gymnasium
 import numpy as np
 from numpy.typing import ArrayLike
 
-from episafe.core.checks import TOLERANCE, as_count, as_number, as_slack
+from episafe.core.checks import TOLERANCE, as_count, as_number, as_scale
 from episafe.core.errors import Infeasible, InvalidProblem
 from episafe.core.policy import Policy
 from episafe.core.task import Constraint, OneHot, Task
@@ -470,7 +470,8 @@ def _read_limits(given: Mapping[str, tuple[PerLimit, object, PerLimit]], slack: 
             total = None if worst[name] is None else as_number(WORST[signal], worst[name])
             limits.append(Limit(name, signal, as_number(LIMIT[signal], value), None, low, high, total))
     slacks = _by_name("slack", slack, [one.name for one in limits])
-    return tuple(one._replace(slack=as_slack(slacks[one.name])) for one in limits)
+    known = {name: as_scale("slack", slack, positive=True) for name, slack in slacks.items() if slack is not None}
+    return tuple(one._replace(slack=known.get(one.name)) for one in limits)
 
 
 def _by_name(argument: str, given: object, names: Iterable[str]) -> dict[str, Any]:
