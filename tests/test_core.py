@@ -105,7 +105,7 @@ def test_malformed_episodes(episode, message):
 
 def test_signals_that_the_task_does_not_know_must_be_reported():
     task = Task(H, A, Constraint(None, 0.5, 0.1), lambda h, state: [0.5, 0.5], initial_state=(0, 0))
-    with pytest.raises(InvalidEpisode, match="report them with every episode"):
+    with pytest.raises(InvalidEpisode, match="must be reported, because the task does not know"):
         task.read(Episode([(0, 0)] * 4, [0, 1, 0], rewards=[0, 0, 0]))
     assert task.read(Episode([[0, 0]] * 4, [0, 1, 0], [0, 0, 0], [1, 1, 0])).states[0] == (0, 0)
 

@@ -398,7 +398,7 @@ class Task:
         traced = self.move is not None and episode.trace is not None  # with chance, signals are not their means
         if traced or not known:
             why = "the episode has a trace" if traced else f"the task does not know the {name}"
-            raise InvalidEpisode(f"{why}: report them with every episode ({name}=…)")
+            raise InvalidEpisode(f"{name} must be reported, because {why}: give {name}=… with every episode")
 
 
 @runtime_checkable
