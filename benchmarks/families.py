@@ -71,7 +71,8 @@ def main(num_seeds: int = 20) -> None:
     values: dict[bytes, tuple[float, float]] = {}
 
     def value(policy):
-        table = np.array([[policy.probabilities(h, np.array(divmod(s, 11))) for s in range(121)] for h in range(12)])
+        states = [np.array(name) for name in exact.task.state_names]
+        table = np.array([[policy.probabilities(h, state) for state in states] for h in range(12)])
         key = table.tobytes()
         if key not in values:
             values[key] = exact.evaluate(table)

@@ -10,6 +10,7 @@ Targets: call centre at least 0.45 at 100 and 0.85 at 1,000 episodes; no deploye
 import math
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,7 +33,6 @@ class Reservoir(Rules):
 
     horizon: int = 12
     num_actions: int = 6
-    shape: RuleState = (21,)
     start: RuleState = (14,)
 
     def chances(self, h: int, state: RuleState) -> list[Chance]:
@@ -57,7 +57,6 @@ class Bikes(Rules):
 
     horizon: int = 10
     num_actions: int = 9
-    shape: RuleState = (13,)
     start: RuleState = (6,)
 
     def chances(self, h: int, state: RuleState) -> list[Chance]:
@@ -85,7 +84,6 @@ class Printer(Rules):
 
     horizon: int = 16
     num_actions: int = 4
-    shape: RuleState = (16, 6)
     start: RuleState = (0, 0)
 
     def chances(self, h: int, state: RuleState) -> list[Chance]:
@@ -117,9 +115,9 @@ PROBLEMS = {  # rules and limit
 class RulesEnv(gymnasium.Env):
     """Rules as an environment that reports what chance brought."""
 
-    def __init__(self, rules: Rules) -> None:
+    def __init__(self, rules: Rules, states: Sequence[RuleState]) -> None:
         self.rules = rules
-        self.observation_space = gymnasium.spaces.MultiDiscrete(rules.shape)
+        self.observation_space = gymnasium.spaces.MultiDiscrete(np.max(states, axis=0) + 1)
         self.action_space = gymnasium.spaces.Discrete(rules.num_actions)
 
     def reset(self, *, seed=None, options=None):
@@ -147,9 +145,13 @@ def curve(rules: Rules, limit: float, exact: es.LinearCMDP, num_episodes: int, s
         return rules.incumbent(h, tuple(observation.tolist()))
 
     slack = float(exact.task.slacks[0])
-    env = RulesEnv(rules)
     problem = es.from_gymnasium(
-        env, horizon=rules.horizon, incumbent=incumbent, threshold=limit, slack=slack, move=move
+        RulesEnv(rules, exact.task.state_names),
+        horizon=rules.horizon,
+        incumbent=incumbent,
+        threshold=limit,
+        slack=slack,
+        move=move,
     )
     problem.seed(seed)
     agent, rng = es.SafeAgent(problem), np.random.default_rng(seed)
