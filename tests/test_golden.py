@@ -32,8 +32,9 @@ CHANGED = (
      "a slack below 5 % lets a policy that pays be sought first: the record is that of `roomier`, which is compared"),
     (lambda told: told["name"] == "opse" and not told["certifier"] and told["two"], (*VALUES, "plan_ids"),
      "with several limits a ray is bisected, then single λ, compiled; it was a descent on the dual of 200 passes"),
-    (lambda told: told["certifier"] == "box" and told["env"] in ("media", "inventory"), VALUES,
-     "next values are summed in another order, and near-ties between greedy actions are broken by rounding"),
+    (lambda told: told["certifier"] == "box" and told["env"] in ("media", "inventory", "battery"), VALUES,
+     "next values are summed in another order, and near-ties between greedy actions are broken by rounding: noise of "
+     "1e-15 in the signals of `battery` changes 299 of 300 episodes"),
     (lambda told: told["name"] == "optimum", ("acting",), "the policy is called by its label, not `fixed`"),
     (lambda told: told["name"] == "dope" and told["two"], ("bounds",),
      "with two limits the bounds of what was rejected are recorded; they were NaN"),
@@ -41,6 +42,8 @@ CHANGED = (
      "NumPy sums in another order, and directions not yet seen tie; with the old order all of these records agree"),
     (lambda told: (told["name"], told["env"]) == ("optpess-primaldual", "ring"), ("lams", "bounds"),
      "one tie between two actions is broken by rounding; the policies' values agree"),
+    (lambda told: (told["name"], told["env"]) == ("optpess-lp", "streaming"), ("reward_values", "utility_values"),
+     "of one seed in one episode, two policies have the same objective to 1e-15"),
 )  # fmt: skip
 FIXED = ("uniform", "incumbent", "optimum")
 CLASSES = {
@@ -160,6 +163,12 @@ CASES = [case for case in INDEX["cases"] if case["problem"]["kind"] != "totals" 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case["id"])
 def test_record_is_that_of_the_first_edition(case):
     assert differences(case, [0]) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case["id"])
+def test_records_of_other_seeds_are_those_of_the_first_edition(case):
+    assert differences(case, range(1, len(case["seeds"]))) == []
 
 
 if __name__ == "__main__":

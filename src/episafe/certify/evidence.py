@@ -8,10 +8,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from episafe.certify.grid import FINENESS, grid_of_means
 from episafe.core.checks import TOLERANCE
 from episafe.core.errors import InvalidEpisode
 from episafe.core.policy import Mixture, Policy
-from episafe.core.task import Constraint, Task
+from episafe.core.task import Task
 from episafe.core.types import INCUMBENT, Array, Episode, IntArray, Plan, is_outside
 from episafe.kernels.wealth import (
     BET_WEIGHTS,
@@ -27,10 +28,7 @@ from episafe.kernels.wealth import (
 )
 from episafe.kernels.wealth import admits as admits_one
 
-FINENESS = 48  # points of the grid while the distance to the incumbent's utility falls to 1/e
 LONGEST_TAIL = 256  # deployments after one that is not reported; the oldest then counts as absent
-ASSUMED_SLACK = 0.02  # of b: how fine the grid is where the slack is unknown
-HEADROOM = 4.0  # times the incumbent's utility: the end of the grid where totals have no known maximum
 
 
 def admits(bounds: Array, thresholds: Array) -> bool:
@@ -69,27 +67,6 @@ def shares_of(task: Task, policies: Sequence[Policy], weights: Array, episode: E
     if not share_out(acted, len(policies), shares):
         raise InvalidEpisode("no component of the deployed plan acts like this: report the episode with its own id")
     return shares[0]
-
-
-def grid_of_means(
-    threshold: float, known: float | None, largest: float, least: float, fineness: float = FINENESS
-) -> Array:
-    """Return the means to bet against, rising, all above `least`, with b among them if it is above `least`.
-
-    Below b the distance to the incumbent's utility falls by a constant factor from point to point; above b the
-    difference to b grows by one. The proof holds for any grid that is fixed before the data (section 2.2).
-    """
-    range_ = (1 + ASSUMED_SLACK) * (threshold - least) if known is None else known - least
-    spread = max(least + range_ - threshold, range_ / 500)
-    below = np.zeros(0)
-    if least < threshold:
-        falls = max(math.ceil(fineness * math.log(range_ / spread)), 1)
-        below = least + (range_ - range_ * (spread / range_) ** (np.arange(1, falls + 1) / falls))
-        below[-1] = threshold
-    rises = math.ceil(math.log1p(max(largest - threshold, spread) / spread * 4) / math.log1p(4 / fineness))
-    above = threshold + spread / 4 * ((1 + 4 / fineness) ** np.arange(1, rises + 1) - 1)
-    means = np.concatenate([below, above])
-    return means[means > least]
 
 
 class Accounts:
@@ -139,12 +116,7 @@ class Accounts:
 
     def grid(self, c: int, least: float) -> Array:
         """Return the means to bet against in limit c, for a candidate with this least total."""
-        one: Constraint = self._constraints[c]
-        known = None if one.slack is None else one.threshold + one.slack
-        most = self._largest
-        if most is None:
-            most = one.least_total + HEADROOM * ((known or one.threshold) - one.least_total)
-        return grid_of_means(one.threshold, known, most, least, self._fineness)
+        return grid_of_means(self._constraints[c], least, self._largest, self._fineness)
 
     def _blank(self, num_rows: int) -> Wealth:
         least = np.array([one.least_total for one in self._constraints])

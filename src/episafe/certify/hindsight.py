@@ -8,7 +8,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from episafe.certify.evidence import FINENESS, Accounts
+from episafe.certify.evidence import Accounts
+from episafe.certify.grid import FINENESS
 from episafe.certify.observation import Observation
 from episafe.certify.replays import Traces, replay_statistics, replays_of
 from episafe.certify.traces import TraceProposer

@@ -7,7 +7,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from episafe.certify.evidence import FINENESS, Accounts, components, shares_of
+from episafe.certify.evidence import Accounts, components, shares_of
+from episafe.certify.grid import FINENESS
 from episafe.certify.trials import PAYS, PROPOSAL, Trials
 from episafe.core.agent import Candidate, Certifier, Evidence, Goal, Proposer
 from episafe.core.checks import TOLERANCE, as_probability
