@@ -1,6 +1,7 @@
 """Build the site with `make docs`; the API pages and the command line come from the package."""
 
 import re
+from importlib import import_module
 from pathlib import Path
 
 import episafe
@@ -40,6 +41,13 @@ MODULES = {
     "features": "Features",
     "testing": "Checks for your own classes",
 }
+OTHERS = (
+    "session.session.Session",
+    "session.deployment.Deployment",
+    "session.audit.Audit",
+    "data.prove.Proof",
+)  # returned
+BASES = ("core.agent.Certifier", "core.agent.Proposer")  # to be subclassed
 API = Path(__file__).parent / "reference" / "api"
 
 
@@ -64,13 +72,19 @@ def list_public_names() -> str:
         if name in MODULES:
             for part in found.__all__ if hasattr(found, "__all__") else [n for n in vars(found) if n[:6] == "check_"]:
                 thing = getattr(found, part)
-                tables[MODULES[name]].append(
-                    write_page(f"{name}.{part}", thing, f"{thing.__module__}.{thing.__qualname__}")
-                )
+                named = thing.__name__ == part
+                path = f"episafe.{name}.{part}" if named else f"{thing.__module__}.{thing.__qualname__}"
+                tables[MODULES[name]].append(write_page(f"{name}.{part}", thing, path))
             continue
         package = found.__module__.split(".")[1]
         title = next(title for title, packages in GROUPS.items() if package in packages)
-        tables[title].append(write_page(name, found, f"episafe.{name}"))
+        tables[title].append(write_page(name, found, f"{found.__module__}.{found.__qualname__}"))
+    for title, names in (("Returned by these", OTHERS), ("Interfaces", BASES)):
+        tables[title] = []
+        for qualified in names:
+            module, _, name = qualified.rpartition(".")
+            thing = getattr(import_module(f"episafe.{module}"), name)
+            tables[title].append(write_page(f"{module.split('.')[0]}.{name}", thing, f"episafe.{qualified}"))
     return "\n\n".join(
         f"## {title}\n\n| name | what it is |\n|---|---|\n" + "\n".join(rows) for title, rows in tables.items()
     )

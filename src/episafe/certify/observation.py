@@ -179,7 +179,7 @@ class Observation(Certifier):
         return found
 
     def postpone(self) -> None:
-        """Ask for no proposal before the next look."""
+        """Ask for no proposal before the next check."""
         self._asked = self._looks
 
     def _cut_promises(self, earned: float) -> None:

@@ -89,7 +89,7 @@ class Agent(ABC):
         self._changed, self._information_then, self._num_plans = False, np.zeros(0), 0
 
     def claim(self, user: str) -> None:
-        """Note that a run or a session uses the agent; raise if one did before, whose evidence would count twice."""
+        """Reserve the agent for one run or session; raise ValueError if it is already in use."""
         if self._user:
             raise ValueError(f"this agent has been used by {self._user} before: build a new one for {user}")
         self._user = user
@@ -269,7 +269,7 @@ class Certifier(ABC):
         """Note that the proposer, asked by a session, had nothing to propose: let `goal` wait where that helps."""
 
     def least_totals(self, policy: Policy) -> Array | None:
-        """Return totals (m,) that no episode of a policy falls below, as a fact; None for those of the task."""
+        """Return the least total (m,) that is certain under a policy; None if only that of the task is known."""
         return None
 
     @abstractmethod

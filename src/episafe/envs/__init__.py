@@ -32,7 +32,7 @@ def make(name: str, seed: int = 0, variant: Literal["released", "text"] = "relea
         seed: the same seed gives the same problem. Of those of other papers only "dirichlet" and "stepmix" are random.
         variant: "released" follows the code behind the published figures, "text" the words of the paper. Only the
             paper's environments have two.
-        options: the environment's own parameters, e.g. `num_states=20`; see `options_of(name)`.
+        options: the environment's own parameters, e.g. `num_states=20`; `episafe list` prints them.
 
     Example:
         >>> import episafe as es

@@ -158,7 +158,7 @@ def bisect(model, slots, work, scales, search, only, guess, none):  # type: igno
 
 @lean_kernel
 def search_several(model, slots, work, scales, search, none):  # type: ignore[no-untyped-def]
-    """Find λ for several limits, as `linear.planner.search_several` says; return whether it passes all checks."""
+    """Find λ for several limits, on the ray (1, …, 1) and then limit by limit; return whether it passes all checks."""
     m, found, most = work.base.shape[0], False, -np.inf
     if admits(model, slots, work, scales, search, search.lam_max, 0.0, search.lam_max, m, work.guess[0], none):
         found = bisect(model, slots, work, scales, search, m, work.guess[0], none)
