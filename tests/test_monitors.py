@@ -10,13 +10,13 @@ from episafe.session.monitors import BETS, REMEDIES, Monitors
 from episafe.session.monitors import __doc__ as page
 from test_session import SHOP, live, play
 
-B, STATED, CEILING = np.array([0.5]), np.array([0.7]), 1.0
+LIMITS, CEILING = [es.Constraint(None, 0.5, 0.2, "u")], 1.0  # the incumbent reaches 0.7
 MIXTURE = {"new": 0.6, "incumbent": 0.4}
 
 
 def run(delta, number, rng, incumbent=0.7, plan=0.62, coin=0.6, late=None):
     """Return the monitors that raised an alarm: Bernoulli totals, mixtures with a coin, late or lost reports."""
-    monitors, waiting = Monitors(["u"], B, STATED, CEILING, delta), []
+    monitors, waiting = Monitors(LIMITS, CEILING, delta), []
     for k in range(number):
         component = "new" if rng.random() < coin else "incumbent"
         total = float(rng.random() < (incumbent if component == "incumbent" else (plan - 0.4 * incumbent) / 0.6))
@@ -66,7 +66,7 @@ def test_what_is_tested_is_found(monitor, change, rng):
 
 
 def test_the_wealth_is_the_product_of_its_factors(rng):
-    monitors, totals = Monitors(["u"], B, STATED, CEILING, 0.01), rng.random(40)
+    monitors, totals = Monitors(LIMITS, CEILING, 0.01), rng.random(40)
     for k, total in enumerate(totals):
         monitors.deployed(k, "incumbent", {"incumbent": 1.0}, np.full(1, np.nan))
         monitors.reported(k, np.array([total]))
@@ -77,7 +77,7 @@ def test_the_wealth_is_the_product_of_its_factors(rng):
 
 
 def test_a_long_wait_keeps_memory_bounded_and_counts_at_its_best():
-    monitors = Monitors(["u"], B, STATED, CEILING, 0.01)
+    monitors = Monitors(LIMITS, CEILING, 0.01)
     for k in range(3000):
         monitors.deployed(k, "incumbent", {"incumbent": 1.0}, np.full(1, np.nan))
     assert len(monitors._waiting) <= 512 and not monitors.alarms()

@@ -12,11 +12,10 @@ from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 import episafe
-from episafe.core.errors import DamagedLog
 from episafe.core.types import INCUMBENT, Unit
 from episafe.report.figures import evidence_figure, to_svg, totals_figure
-from episafe.session.audit import read_lines
-from episafe.session.events import Deploy, decode_lines, of_numbers
+from episafe.session.audit import read_events
+from episafe.session.events import Deploy, of_numbers
 from episafe.session.monitors import REMEDIES
 from episafe.session.state import SessionState
 
@@ -48,13 +47,10 @@ class Follower:
 
     def read(self) -> None:
         """Apply the events that were appended since the last call."""
-        state = self.state
-        for event in decode_lines(read_lines(self.location, self.name, state.number), state.number, state.head):
-            state.apply([event])
+        for event in read_events(self.location, self.name, self.state.number, self.state.head):
+            self.state.apply([event])
             if isinstance(event.body, Deploy) and event.body.id % self._stride == 0:
                 self._add_to_history(event.body)
-        if state.begin is None:
-            raise DamagedLog(f"the log of {self.name or self.location} is empty: open the session first")
 
     def _add_to_history(self, body: Deploy) -> None:
         bounds = {name: bound.tolist() for name, bound in self.state.bounds().items()}
@@ -76,8 +72,7 @@ class Follower:
             if self._drawn[0] != self.state.number:
                 self._drawn = self.state.number, [self._figure(c, one) for c, one in enumerate(status["limits"])]
                 self._spread = [self._totals(c, one) for c, one in enumerate(status["limits"])]
-            assert self.state.begin is not None
-            units, reward = self._units, self.state.begin.reward_unit
+            units, reward = self._units, self.state.task.unit("reward")
             return self._template.render(
                 units=units,
                 shown=lambda c, total: "–" if total is None else _number(units[c].raw(total)),
@@ -101,8 +96,7 @@ class Follower:
     @property
     def _units(self) -> list[Unit]:
         """Return the units of the limits, in which the page shows totals."""
-        assert self.state.begin is not None
-        return [one.unit for one in self.state.begin.limits]
+        return [self.state.task.unit(one.name) for one in self.state.task.constraints]
 
     def _figure(self, c: int, limit: dict[str, Any]) -> str:
         """Return the bounds of the policies deployed most, and the weight of learned policies, as SVG."""

@@ -21,6 +21,7 @@ import numpy as np
 
 from episafe.core.agent import Evidence
 from episafe.core.errors import DamagedLog, InvalidEpisode
+from episafe.core.task import Constraint
 from episafe.core.types import Array, Episode, Unit
 
 START_HASH = "0" * 64
@@ -31,42 +32,30 @@ class Body(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_field
     """The body of an event; a subclass per kind."""
 
 
-class Limit(Body, frozen=True):
-    """A limit as recorded, see `Constraint`, and its unit."""
-
-    name: str
-    threshold: float
-    slack: float | None = None
-    least_total: float = 0.0
-    floor: float | None = None
-    unit: Unit = Unit()
-    cut: float | None = None
-
-
 class Begin(Body, frozen=True):
     """The first event.
 
     Attributes:
         task: fingerprint of the task.
         incumbent: name and version of the incumbent.
-        limits: the limits.
+        limits: the limits, without their utilities.
         horizon: H, if an episode has a fixed number of steps.
         agent: settings of the agent, and of its certifier with the statement.
         monitors: the false-alarm rate of all monitors together; 0 for none.
         salt: from which coins are tossed; private.
         version: version of episafe.
-        reward_unit: the unit of the reward.
+        units: those of the task.
     """
 
     task: str
     incumbent: str
-    limits: tuple[Limit, ...]
+    limits: tuple[Constraint, ...]
     horizon: int | None
     agent: dict[str, Any]
     monitors: float
     salt: str
     version: str
-    reward_unit: Unit = Unit()
+    units: dict[str, Unit] = {}
 
 
 class NewCandidate(Body, frozen=True):
@@ -93,6 +82,11 @@ class Deploy(Body, frozen=True):
     reason: str = ""
     episode_id: str = ""
     lam: float | None = None
+
+    @property
+    def index(self) -> int:
+        """Return the position of the component among the weights."""
+        return list(self.weights).index(self.component)
 
 
 class RecordedEpisode(Body, frozen=True):

@@ -23,6 +23,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from episafe.core.checks import TOLERANCE
+from episafe.core.task import Constraint
 from episafe.core.types import INCUMBENT, Array
 from episafe.kernels.monitor import BETS, expect, outcome, raise_wealth, settle
 from episafe.session.events import AlarmRaised
@@ -48,19 +49,16 @@ class Monitors:
     """The tests that can raise a false alarm: incumbent, bound and coin.
 
     Args:
-        names: the names of the m limits.
-        thresholds: b (m,).
-        stated: the incumbent's utilities b + ξ (m,); NaN where the slack is unknown.
+        constraints: the m limits; the incumbent is tested where its slack is known.
         ceiling: the largest total utility H; None if there is none: then only the coin is tested.
         delta: the probability of a false alarm of all tests together; 0 for no tests.
     """
 
-    def __init__(
-        self, names: Sequence[str], thresholds: Array, stated: Array, ceiling: float | None, delta: float
-    ) -> None:
-        self.names, self.delta, self.ceiling = tuple(names), delta, ceiling
-        self.thresholds, self.stated = thresholds, stated
-        m = self.num_limits = len(thresholds)
+    def __init__(self, constraints: Sequence[Constraint], ceiling: float | None, delta: float) -> None:
+        self.names, self.delta, self.ceiling = [one.name for one in constraints], delta, ceiling
+        self._waiting: dict[int, tuple[int, Array]] = {}  # place and claims (2m,) of a deployment without a report
+        self.change(constraints)
+        m = self.num_limits = len(constraints)
         self._starts = np.array([*range(2 * m + 1), 2 * m + COIN_ROWS])  # incumbent, bound by limit; coin
         self._levels = np.log(np.array([3 * m] * (2 * m) + [3]) / delta) if delta else np.full(2 * m + 1, np.inf)
         self.restart()
@@ -70,7 +68,7 @@ class Monitors:
         rows = int(self._starts[-1])
         self._settled = np.zeros((rows, len(BETS)))
         self._logs = np.zeros((2 * WINDOW, rows, len(BETS)))
-        self._waiting: dict[int, tuple[int, Array]] = {}  # place and claims (2m,) of a deployment without a report
+        self._waiting.clear()
         self._num_settled = self._num_places = 0  # places in `_logs`; those before the oldest waited for are settled
         self._best = np.zeros(len(self._levels))  # ln of the largest wealth by claim; it starts at 1
         self._sums = np.zeros((len(self._levels), 3))  # reports, ΣU, Σ claimed
@@ -82,9 +80,10 @@ class Monitors:
         if self.delta:
             self._drift.see(total - self.thresholds, np.abs(self.thresholds))
 
-    def change(self, thresholds: Array, stated: Array) -> None:
+    def change(self, constraints: Sequence[Constraint]) -> None:
         """Test other limits from now on; deployments under way count at their best for ever."""
-        self.thresholds, self.stated = thresholds, stated
+        self.thresholds = np.array([one.threshold for one in constraints])
+        self.stated = np.array([math.nan if one.slack is None else one.threshold + one.slack for one in constraints])
         self._waiting.clear()
 
     def deployed(self, deployment: int, component: str, weights: Mapping[str, float], bounds: Array) -> None:

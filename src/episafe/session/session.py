@@ -153,8 +153,7 @@ class Session:
     def _first_event(self, false_alarm: float) -> Begin:
         task = self.agent.task
         told = fingerprint(task), identity(task.incumbent), limits_of(task), task.horizon, self.agent.settings()
-        unit = task.unit("reward")
-        return Begin(*told, float(false_alarm), secrets.token_hex(16), str(episafe.__version__), unit)
+        return Begin(*told, false_alarm, secrets.token_hex(16), str(episafe.__version__), dict(task.units))
 
     @property
     def task(self) -> Task:
@@ -198,7 +197,7 @@ class Session:
                 except Exception as error:
                     one.error = error
                 finally:
-                    state.forget_offers()
+                    state.offers.clear()  # an event that was not appended may come from another process
         if request.error is not None:
             raise request.error
         self.log.sync()  # also what others appended: nothing is decided by what may be lost
@@ -295,7 +294,7 @@ class Session:
 
     def _decide_deployment(self, episode_id: str, problem: str, made: list[Deploy]) -> list[Body]:
         """Return the events of a deployment; the deployment itself is put into `made`."""
-        state, found = self.state, self.state.with_episode_id(episode_id) if episode_id else None
+        state, found = self.state, self.state.episode_ids.get(episode_id)
         if found is not None and found not in state.pending:
             raise InvalidEpisode(f"episode {episode_id!r} was deployed and ended as {found}: give another episode_id")
         if found is not None:
@@ -356,7 +355,7 @@ class Session:
     def _handle(self, body: Deploy) -> Deployment:
         with self._mutex:
             plan = self._acting.get(body.id) or self.state.plan_of(body)
-        index = list(body.weights).index(body.component) if isinstance(plan.policy, Mixture) else None
+        index = body.index if isinstance(plan.policy, Mixture) else None
         return Deployment(self, self.task, body.id, plan, index, body.component, lambda: self._generator(body.id))
 
     def deployment(self, id: int) -> Deployment:
@@ -380,9 +379,8 @@ class Session:
     def _plan(self, problem: str) -> Plan:
         """Return the plan of the next deployment."""
         state = self.state
-        halting = [one for one in state.due_alarms() if one.halts]
-        if state.halt_reason or halting:
-            return self._fallback(state.halt_reason or halting[0].message)
+        if state.halted:
+            return self._fallback(state.halted)
         try:
             plan = state.certifier.plan() if state.certifier is not None else self._latest
         except Exception as error:
@@ -488,7 +486,7 @@ class Session:
         if candidate.name not in self.state.candidates:
             with suppress(TypeError):  # opaque
                 document = candidate.policy.document()
-            self.state.offer(candidate)
+            self.state.offers[candidate.name] = candidate.policy
         reward, lam = as_numbers(np.array([candidate.reward, candidate.lam]))
         least = None if candidate.least_totals is None else as_numbers(candidate.least_totals)
         return NewCandidate(candidate.name, candidate.proposer, document, reward, lam, least, candidate.statistics)
@@ -529,9 +527,8 @@ class Session:
     ) -> list[Body]:
         state = self.state
         body = self._pending(deployment)
-        names = list(body.weights)
-        index = names.index(body.component)
-        if read.component not in (None, index) and len(names) > 1:
+        index = body.index
+        if read.component not in (None, index) and len(body.weights) > 1:
             raise InvalidEpisode(
                 f"component {read.component} acted by the report, but component {index} ({body.component!r}) was "
                 "deployed: let the policy act that deploy() returned"
@@ -543,7 +540,7 @@ class Session:
             found.append(AlarmRaised("replay", f"{evidence.fault}. {REMEDIES['replay']}", False))
         if evidence is not None and evidence.surprise:
             found.append(AlarmRaised("support", f"{evidence.surprise}. {REMEDIES['support']}", False))
-        found[:] = [one for one in found if not state.is_raised(one.monitor)]
+        found[:] = [one for one in found if one.monitor not in state.raised]
         report = Report(body.id, RecordedEpisode.of(episode), evidence, overridden)
         return [*found, report]  # a disk that is full after the first lines loses no alarm
 

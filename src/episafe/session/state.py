@@ -4,7 +4,7 @@ import hashlib
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from importlib import import_module
 from typing import Any
 
@@ -25,7 +25,6 @@ from episafe.session.events import (
     Decide,
     Deploy,
     Event,
-    Limit,
     LogEvidence,
     NewCandidate,
     RecordedEvidence,
@@ -82,7 +81,10 @@ class SessionState:
         task: the task with the limits that hold now.
         certifier: what is proved; None for agents without one.
         policies: what each name acts by.
+        offers: policies of this process that `candidate` events to come use in place of their documents.
         pending: deployments without a report, by id, with their time.
+        episode_ids: the deployments by the users' names for them.
+        raised: monitors whose alarm is logged since the tests started.
         halt_reason: why the incumbent acts until a person resumes; "" if nothing is halted.
         changed_candidates: names under which the agent has another policy than the recorded one, which acts.
     """
@@ -94,7 +96,9 @@ class SessionState:
     certifier: Certifier | None = None
     candidates: dict[str, NewCandidate] = field(default_factory=dict)
     policies: dict[str, Policy] = field(default_factory=dict)
+    offers: dict[str, Policy] = field(default_factory=dict)
     pending: dict[int, tuple[Deploy, str]] = field(default_factory=dict)
+    episode_ids: dict[str, int] = field(default_factory=dict)
     num_deployed: int = 0
     num_reported: int = 0
     num_abandoned: int = 0
@@ -103,6 +107,7 @@ class SessionState:
     promoted: str = ""
     alarms: list[tuple[str, AlarmRaised]] = field(default_factory=list)
     decisions: list[tuple[str, Decide]] = field(default_factory=list)
+    raised: set[str] = field(default_factory=set)
     proofs: list[tuple[str, LogEvidence]] = field(default_factory=list)
     logged: set[str] = field(default_factory=set)
     tallies: dict[str, Tally] = field(default_factory=dict)
@@ -116,9 +121,6 @@ class SessionState:
     def __post_init__(self) -> None:
         if self.agent is not None:
             self.agent.claim("a session")
-        self._episode_ids: dict[str, int] = {}
-        self._offered: dict[str, Policy] = {}  # policies of this process that an event to come is about
-        self._raised: set[str] = set()  # monitors whose alarm is logged since the tests started
         self._unlearned: deque[Episode | None] = deque()  # None where the learner restarts
         self.learning = threading.RLock()  # held by the thread that uses the learner
         self._mixture: tuple[list[tuple[str, float]], Mixture | Policy] = [], UnknownPolicy("")
@@ -140,7 +142,7 @@ class SessionState:
             raise DamagedLog(f"event {self.number} begins the session a second time")
         self.begin, self.first_time = body, time
         if self.agent is None:
-            self.task = task_of_limits(body)
+            self.task = Task(body.horizon, None, body.limits, UnknownPolicy(INCUMBENT), units=body.units)
             self.certifier = certifier_of(body.agent, self.task)
         else:
             self.task, self.certifier = self.agent.task, self.agent.certifier
@@ -149,10 +151,7 @@ class SessionState:
         if self.certifier is not None:
             self.certifier.use_salt(body.salt)
         self.policies[INCUMBENT] = self.task.incumbent
-        names = [one.name for one in self.task.constraints]
-        self.monitors = Monitors(
-            names, self.task.thresholds, stated_utilities(self.task), self.task.horizon, body.monitors
-        )
+        self.monitors = Monitors(self.task.constraints, self.task.horizon, body.monitors)
 
     def _candidate(self, body: NewCandidate, time: str) -> None:
         if body.name not in self.candidates:
@@ -167,7 +166,7 @@ class SessionState:
     def _policy_of(self, body: NewCandidate) -> Policy:
         """Return the recorded policy: as the object of this process, if that is the same or nothing is recorded."""
         given = {} if self.agent is None else {one.name: one.policy for one in self.agent.candidates}
-        own = self._offered.get(body.name) or given.get(body.name)
+        own = self.offers.get(body.name) or given.get(body.name)
         if self.agent is None or body.document is None:
             return own or UnknownPolicy(body.name)
         if own is not None and is_described_by(own, body.document):
@@ -188,11 +187,11 @@ class SessionState:
         self.pending[body.id] = body, time
         self.last_deploy = body
         if body.episode_id:
-            self._episode_ids[body.episode_id] = body.id
+            self.episode_ids[body.episode_id] = body.id
         self._tally(body.component).deployments += 1
         if self.certifier is not None:
             self.certifier.announce(body.episode_id)
-            self.certifier.deployed(body.id, self.plan_of(body), list(body.weights).index(body.component))
+            self.certifier.deployed(body.id, self.plan_of(body), body.index)
         self.monitors.deployed(body.id, body.component, body.weights, of_numbers(body.bounds))
 
     def _report(self, body: Report, time: str) -> None:
@@ -206,8 +205,7 @@ class SessionState:
         tally.reward += body.episode.total_reward
         episode = None
         if self.agent is not None:
-            component = list(deploy.weights).index(deploy.component)
-            episode = body.episode.episode(self.task.is_listed, component)
+            episode = body.episode.episode(self.task.is_listed, deploy.index)
             if episode.states is not None:
                 self.learn_later(episode)
         if self.certifier is not None:
@@ -247,13 +245,13 @@ class SessionState:
             limits = zip(self.task.constraints, body.thresholds or (), body.slacks or (), strict=True)
             self.task = self.task.with_limits(*zip(*((b, xi) for _, b, xi in limits), strict=True))
             certifier.change(self.task.constraints)
-            self.monitors.change(self.task.thresholds, stated_utilities(self.task))
+            self.monitors.change(self.task.constraints)
         elif body.what == "halt":
             self.halt_reason = body.reason
         elif body.what in ("resume", "restart"):
             self.halt_reason = "" if body.what == "resume" else self.halt_reason
             self.monitors.restart()
-            self._raised.clear()
+            self.raised.clear()
             if body.what == "restart":
                 self._unlearned.append(None)
                 if certifier is not None:
@@ -261,7 +259,7 @@ class SessionState:
 
     def _alarm(self, body: AlarmRaised, time: str) -> None:
         self.alarms.append((time, body))
-        self._raised.add(body.monitor)
+        self.raised.add(body.monitor)
         if body.halts:
             self.halt_reason = f"{body.monitor}: {body.message}"
 
@@ -286,14 +284,6 @@ class SessionState:
         seen = replace(episode, states=None, actions=None) if overridden else episode
         return RecordedEvidence.of(self.certifier.evidence(deployment, seen))
 
-    def offer(self, candidate: Candidate) -> None:
-        """Let the `candidate` event of this name use this policy object in place of its document."""
-        self._offered[candidate.name] = candidate.policy
-
-    def forget_offers(self) -> None:
-        """End all offers: an event that was not appended may be appended by another process, for another policy."""
-        self._offered.clear()
-
     def plan_of(self, body: Deploy) -> Plan:
         """Return the plan of a deployment, by the recorded weights."""
         weights = list(body.weights.items())  # in order: components are known by their position
@@ -307,17 +297,15 @@ class SessionState:
         lam = float("nan") if body.lam is None else body.lam
         return Plan(self._mixture[1], source, of_numbers(body.bounds), level, body.reason, lam, body.id)
 
-    def with_episode_id(self, episode_id: str) -> int | None:
-        """Return the deployment of an episode id; None if there is none."""
-        return self._episode_ids.get(episode_id)
-
     def due_alarms(self) -> list[AlarmRaised]:
         """Return the alarms that tests have raised and that are not logged yet."""
-        return [one for one in self.monitors.alarms() if one.monitor not in self._raised]
+        return [one for one in self.monitors.alarms() if one.monitor not in self.raised]
 
-    def is_raised(self, monitor: str) -> bool:
-        """Return whether the alarm of a monitor is logged since the tests started."""
-        return monitor in self._raised
+    @property
+    def halted(self) -> str:
+        """Return why the incumbent alone acts: a halt, or an alarm that is not logged yet; "" if it need not."""
+        due = [f"{one.monitor}: {one.message}" for one in self.due_alarms() if one.halts]
+        return self.halt_reason or "".join(due[:1])
 
     # the learner
 
@@ -362,9 +350,8 @@ class SessionState:
     def status(self) -> dict[str, Any]:
         """Return the state as plain values."""
         assert self.begin is not None
-        bounds, units = self.bounds(), {one.name: one.unit for one in self.begin.limits}
+        bounds, unit = self.bounds(), self.task.unit
         invalid = "" if self.certifier is None else self.certifier.invalid_reason
-        due = [one for one in self.due_alarms() if one.halts]
         return {
             "events": self.number,
             "head": self.head,
@@ -372,11 +359,11 @@ class SessionState:
             "last_event": self.last_time,
             "agent": self.begin.agent,
             "limits": [
-                {"name": one.name, "threshold": one.threshold, "slack": one.slack, "unit": units[one.name].text}
+                {"name": one.name, "threshold": one.threshold, "slack": one.slack, "unit": unit(one.name).text}
                 for one in self.task.constraints
             ],
-            "reward_unit": self.begin.reward_unit.text,
-            "halted": self.halt_reason or (f"{due[0].monitor}: {due[0].message}" if due else ""),
+            "reward_unit": unit("reward").text,
+            "halted": self.halted,
             "invalid": invalid,
             "promoted": self.promoted,
             "deployments": self.num_deployed,
@@ -441,25 +428,9 @@ _MEANING: dict[type[Body], Callable[[SessionState, Any, str], None]] = {
 }
 
 
-def stated_utilities(task: Task) -> Array:
-    """Return what the incumbent reaches by statement, (m,); NaN where the slack is unknown."""
-    return np.array([np.nan if one.slack is None else one.threshold + one.slack for one in task.constraints])
-
-
-def limits_of(task: Task) -> tuple[Limit, ...]:
+def limits_of(task: Task) -> tuple[Constraint, ...]:
     """Return the limits of a task as recorded."""
-    return tuple(
-        Limit(one.name, one.threshold, one.slack, one.least_total, one.floor, task.unit(one.name), one.cut)
-        for one in task.constraints
-    )
-
-
-def task_of_limits(body: Begin) -> Task:
-    """Return a task that has the recorded limits and nothing else."""
-    constraints = tuple(
-        Constraint(None, one.threshold, one.slack, one.name, one.least_total, one.floor, one.cut) for one in body.limits
-    )
-    return Task(body.horizon, None, constraints, UnknownPolicy(INCUMBENT))
+    return tuple(replace(one, utility=None) for one in task.constraints)
 
 
 def certifier_of(settings: dict[str, Any], task: Task) -> Certifier | None:
@@ -516,9 +487,9 @@ def is_described_by(policy: Policy, document: dict[str, Any]) -> bool:
 
 def check_same_task(body: Begin, task: Task) -> None:
     """Raise if a session was begun with another task, other limits or another incumbent."""
-    if body.limits != limits_of(task):
+    if list(map(asdict, body.limits)) != list(map(asdict, limits_of(task))):
         raise InvalidProblem(
-            f"the session began with the limits {_said(body.limits)}, the agent has {_said(limits_of(task))}: build "
+            f"the session began with the limits {_said(body.limits)}, the agent has {_said(task.constraints)}: build "
             "the agent with the limits of the beginning; later changes are in the log"
         )
     if body.task != fingerprint(task):
@@ -541,5 +512,5 @@ def check_same_settings(body: Begin, agent: Agent) -> None:
             )
 
 
-def _said(limits: tuple[Limit, ...]) -> str:
+def _said(limits: tuple[Constraint, ...]) -> str:
     return ", ".join(f"{one.name} ≥ {one.threshold:g} (slack {one.slack})" for one in limits)
