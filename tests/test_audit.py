@@ -120,8 +120,8 @@ def halted_before(bodies):
 
 
 FORGED = {
-    "another component": (replaced(Deploy, is_mixture, component=other_component), "coin"),
-    "other weights": (replaced(Deploy, is_mixture, weights=swapped_weights), "coin|below the limits"),
+    "another component": (replaced(Deploy, is_mixture, component=other_component), "drawn"),
+    "other weights": (replaced(Deploy, is_mixture, weights=swapped_weights), "drawn|below the limits"),
     "a bound too large": (replaced(Deploy, is_mixture, bounds=(9.0,)), "exceed"),
     "no probabilities": (replaced(Deploy, is_mixture, weights={"good": 0.7, "incumbent": 0.7}), "not probabilities"),
     "an unknown policy": (replaced(Deploy, weights={"nobody": 1.0}, component="nobody"), "below the limits"),

@@ -28,8 +28,9 @@ MOST_WORDS = {"README.md": 700, "CHANGELOG.md": 600, "docs": 25_000, "decision":
 BLOCK = re.compile(r"^```(python|text)[^\n]*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 # words that make a text sound translated: none of them may stand in src or docs
 PECULIAR = re.compile(
-    r"\b(nobody|somebody|whoever|whatever|anew|mend(s|ed|ing)?|alike|go(es)? on|went on|witness(es)?|roomier|lucky?|"
-    r"book of|trails?|lived through|coin falls|all that (is|was|had)|who asks|what acts|heed(s|ed)?)\b",
+    r"\b(nobody|somebody|whoever|whatever|anew|mend(s|ed|ing)?|alike|go(es)? on|went on|witness(es)?|roomier|luck(y)?|"
+    r"book of|trails?|walks?|coins?|toss(ed|es)?|lived through|all that (is|was|had)|who asks|what acts|heed(s|ed)?|"
+    r"said|borne|hears?|bring_back)\b",
     re.IGNORECASE,
 )
 

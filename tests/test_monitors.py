@@ -58,7 +58,7 @@ def test_false_alarms_are_rarer_than_stated_whatever_decides_which_reports_arriv
 
 @pytest.mark.parametrize(
     ("monitor", "change"),
-    [("incumbent", {"incumbent": 0.45}), ("bound", {"plan": 0.4, "incumbent": 0.7}), ("coin", {"coin": 0.9})],
+    [("incumbent", {"incumbent": 0.45}), ("bound", {"plan": 0.4, "incumbent": 0.7}), ("draw", {"coin": 0.9})],
 )
 def test_what_is_tested_is_found(monitor, change, rng):
     found = [run(0.01, 800, rng, **change) for _ in range(10)]

@@ -116,8 +116,8 @@ def list_(as_json: AsJson = False) -> None:
         return show(found, True, [])
     for title, rows in found.items():
         table = Table("name", "options" if title == "environments" else "what it is", title=title.capitalize())
-        for name, said in rows.items():
-            text = said if isinstance(said, str) else ", ".join(f"{key}={value}" for key, value in said.items())
+        for name, shown in rows.items():
+            text = shown if isinstance(shown, str) else ", ".join(f"{key}={value}" for key, value in shown.items())
             table.add_row(name, escape(text))
         console.print(table)
 

@@ -1,4 +1,4 @@
-"""The agents of Li et al. 2023, for a limit on the utility: incumbent and candidate mixed by a coin or by steps.
+"""The agents of Li et al. 2023, for a limit on the utility: incumbent and candidate mixed by a draw or by steps.
 
 After Li, Huang, Shen and Yang, ICML 2023. The paper has one signal, V^r ≥ γ, and proves zero violation and a regret
 bound, at bonus 1. The first carries over to a utility; the second does not: a candidate that is greedy for the reward
@@ -136,29 +136,29 @@ class Mixing(CountingAgent):
 
 @register(
     name="epsmix", label="EpsMix",
-    summary="after Li et al. 2023: a coin between a candidate and the incumbent, by bounds with empirical variances",
+    summary="after Li et al. 2023: a draw between a candidate and the incumbent, by bounds with empirical variances",
     arguments=lambda problem, num_episodes: {"bonus": 0.003}, needs=needs_one_limit,
 )  # fmt: skip
 class EpsMix(Mixing):
-    """Deploys a candidate π̄ if its lower bound passes, else a coin that is as often π̄ as the bounds allow:
+    """Deploys a candidate π̄ if its lower bound passes, else mixes it with the incumbent, as often π̄ as bounds allow:
 
         π̄ with probability ρ = (V̲ᵘ_sf − b)/(V̲ᵘ_sf − V̲ᵘ_π̄), else the incumbent
 
     with the bounds of `MixingBounds` at δ' = δ/4, and V̲ᵘ_sf the larger of its own and b + ξ, which the task states.
-    The paper proves zero violation, over the coin, and regret Õ(√(H³SAK) + H³S²A + H³SAΔ(1/κ² + S/κ)). A candidate by
+    The paper proves zero violation of the mixture, and regret Õ(√(H³SAK) + H³S²A + H³SAΔ(1/κ² + S/κ)). A candidate by
     itself is not bounded. Algorithm 4 of the paper.
     """
 
     def decide(self) -> Plan:
-        """Return the best coin."""
+        """Return the best mixture with the incumbent."""
         b, _, safe, candidates = self.start(4)
-        lam, coin = largest({lam: with_safer(one, safe, b) for lam, one in candidates.items()})
-        if coin.share == 1:
+        lam, best = largest({lam: with_safer(one, safe, b) for lam, one in candidates.items()})
+        if best.share == 1:
             return self.incumbent_plan("no mixture with a candidate passes")
-        candidate, bounds = TablePolicy(coin.policy, "candidate"), np.array([coin.utility])
-        if coin.share == 0:
+        candidate, bounds = TablePolicy(best.policy, "candidate"), np.array([best.utility])
+        if best.share == 0:
             return Plan(candidate, "search", bounds, self.level, lam=lam)
-        weights = 1 - coin.share, coin.share
+        weights = 1 - best.share, best.share
         mixture = Mixture((candidate, self.task.incumbent), weights, ("candidate", INCUMBENT))
         return Plan(mixture, "search", bounds, self.level, lam=lam)
 
@@ -174,7 +174,7 @@ class StepMix(Mixing):
         π̄ where j = 0, else (1−ρ)π^j + ρπ^{j−1}, which differ at step j only,  ρ = (V̲ᵘ_j − b)/(V̲ᵘ_j − V̲ᵘ_{j−1})
 
     with the bounds of `MixingBounds` at δ' = δ/(3(H+1)); π^H is the incumbent, and V̲ᵘ_H the larger of its own and the
-    b + ξ that the task states. The paper proves zero violation, without a coin over episodes. Algorithm 1 of the paper.
+    b + ξ that the task states. The paper proves zero violation, with Markov policies. Algorithm 1 of the paper.
     """
 
     def decide(self) -> Plan:

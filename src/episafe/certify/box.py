@@ -32,9 +32,8 @@ class Box(Certifier):
     says so; the utility is known; episodes are independent given the policy, without drift; the incumbent has
     V^u ≥ b + slack. Nothing is assumed of features. The box is about the kernel, so that several limits cost no more δ.
 
-    As soon as the box proves any policy safe, a Markov policy that is safe by itself is deployed. Before that it is a
-    mixture of candidates and the incumbent, and the promise is over the coin. Box finds its policies itself and asks
-    for no proposals.
+    As soon as the box proves any policy safe, a Markov policy that is safe by itself is deployed. Before that a mixture
+    of candidates and the incumbent is deployed, and the promise is about the mixture. Box needs no proposer.
 
     Reports may be late or lost: a report is used when all deployments before its own are reported.
 
@@ -74,7 +73,7 @@ class Box(Certifier):
     def settings(self) -> Settings:
         """Return the certifier, its delta and the statement."""
         statement = (
-            f"every deployed policy, or mixture over its coin, has expected utility at least b, in all episodes "
+            f"every deployed policy, or mixture, has expected utility at least b, in all episodes "
             f"together, with probability {1 - self.delta:g}, if the listed states are Markov from a fixed start, steps "
             f"have the same kernel where the task says so, its utility is true, episodes are independent without "
             f"drift, and the incumbent has b + slack; reports may be late or lost"

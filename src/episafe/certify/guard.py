@@ -25,7 +25,7 @@ from episafe.core.types import INCUMBENT, Array, Episode, PerLimit, Plan, Settin
 Form = Literal["replay", "sure", "relative"]
 GUARD = "window:"  # before the names in evidence that window sums rest on
 REFIT = 7  # reports from one proposal to the next
-SMALLEST = 1e-6  # share of a plan that is worth a coin
+SMALLEST = 1e-6  # smallest share of a plan that is worth a mixture
 AGREES = 1e-9  # recomputed shares agree to this
 
 PROMISES = {

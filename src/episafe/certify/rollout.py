@@ -59,8 +59,8 @@ class Rollout(SafeAgent):
         constraints = tuple(replace(one, cut=cut) for one in make_constraints(None, b, slack, names, least_total))
         for one in constraints:
             if one.threshold <= one.least_total:
-                said = f"threshold {one.threshold:g} of {one.name} is not above least_total {one.least_total:g}"
-                raise InvalidProblem(f"{said}, which every episode reaches: state both as totals of an episode")
+                text = f"threshold {one.threshold:g} of {one.name} is not above least_total {one.least_total:g}"
+                raise InvalidProblem(f"{text}, which every episode reaches: state both as totals of an episode")
         if not isinstance(candidates, Mapping):
             raise InvalidProblem(f'candidates must be policies by name, {{"v2": …}}, got {candidates!r}')
         acting = incumbent if isinstance(incumbent, Policy) else OpaquePolicy(incumbent)

@@ -66,8 +66,8 @@ class Constraint:
 
     def __post_init__(self) -> None:
         threshold, least = as_number("threshold", self.threshold), as_number("least_total", self.least_total)
-        said = f"least_total {least:g} is not below the threshold {threshold:g}"
-        require(least < threshold or least == 0, f"{said}: give the worst total of an episode, or 0 if it is unknown")
+        text = f"least_total {least:g} is not below the threshold {threshold:g}"
+        require(least < threshold or least == 0, f"{text}: give the worst total of an episode, or 0 if it is unknown")
         require(self.floor is None, f"floor={self.floor!r} cannot be enforced yet: leave it out")
         slack = None if self.slack is None else as_scale("slack", self.slack, positive=True)
         self.__dict__.update(threshold=threshold, slack=slack, least_total=least)
@@ -173,9 +173,9 @@ class Task:
                 self._check_tables(H, as_count("num_states", self.num_states), A)
             told["incumbent"] = self.as_policy(self.incumbent)
             for one in self.constraints:
-                said = f"threshold {one.threshold:g} + slack {one.slack or 0:g} of {one.name} exceeds the horizon {H}"
+                text = f"threshold {one.threshold:g} + slack {one.slack or 0:g} of {one.name} exceeds the horizon {H}"
                 fits = one.threshold + (one.slack or 0.0) <= H + TOLERANCE
-                require(fits, f"{said}: a step has utility at most 1", Infeasible)
+                require(fits, f"{text}: a step has utility at most 1", Infeasible)
         if self.norm_bound is None:
             told["norm_bound"] = math.sqrt(self.dim) if self.dim else math.inf
         if self.encode is None:
@@ -367,8 +367,8 @@ class Task:
             return episode
         m, H = self.num_constraints, self.horizon
         if episode.states is None or H is None or self.num_actions is None:
-            said = "the episode has neither states nor a total utility: use es.Episode.of_totals(…)"
-            require(episode.total_utility is not None, said, InvalidEpisode)
+            text = "the episode has neither states nor a total utility: use es.Episode.of_totals(…)"
+            require(episode.total_utility is not None, text, InvalidEpisode)
             utility = np.minimum(_finite("total_utility", episode.total_utility, (m,)), self._cuts)
             reward = float(_finite("total_reward", episode.total_reward or 0.0, (1,))[0])
             return self._checked(replace(episode, total_utility=utility, total_reward=reward))

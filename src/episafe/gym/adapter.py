@@ -75,10 +75,10 @@ class Limit(NamedTuple):
             )
         least = 0.0 if self.worst is None else max((self.worst - unit.offset) / unit.factor, 0.0)
         if b <= 0 or (self.worst is not None and least >= b):
-            said = "" if self.worst is None else f" and no total worse than {self.worst:g}"
+            text = "" if self.worst is None else f" and no total worse than {self.worst:g}"
             raise InvalidProblem(
                 f"no episode can break the limit {self.kept:g} on the {self.signal} in [{self.low:g}, {self.high:g}] "
-                f"per step{said}: give the limit on the total of {horizon} steps, in the units of the {self.signal}"
+                f"per step{text}: give the limit on the total of {horizon} steps, in the units of the {self.signal}"
             )
         return Constraint(utility, b, slack, self.name or self.signal, least)
 

@@ -51,9 +51,9 @@ def by_model(forms: dict[type, Function]) -> Callable[[Function], Function]:
     What is decorated says what they have in common: a name and a docstring.
     """
 
-    def register(said: Function) -> Function:
-        overload(said, INLINED, strict=False)(lambda model, *_: forms[model.instance_class])
-        return said
+    def register(function: Function) -> Function:
+        overload(function, INLINED, strict=False)(lambda model, *_: forms[model.instance_class])
+        return function
 
     return register
 

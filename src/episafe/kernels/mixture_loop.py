@@ -58,7 +58,7 @@ def play(law, on_trial, wealth, ranking, learner, streams, columns, stretch):  #
         columns: (facts, draws, totals); `draws.acting` receives the row that acted, plus n if it was deployed alone.
         stretch: (start, stop, episodes that the certifier has seen, the id of the first plan).
     """
-    (model, slots, phi), (choices, transitions, coin), (facts, draws, totals) = learner, streams, columns
+    (model, slots, phi), (choices, transitions, mixing), (facts, draws, totals) = learner, streams, columns
     (start, stop, num_seen, first_id), (n, H, _, _) = stretch, on_trial.tables.shape
     states, places = np.empty(H + 1, dtype=np.int64), np.zeros(H + 1, dtype=np.int64)
     actions, ahead, width = np.empty(H, dtype=np.int64), most_transitions(slots, H), draws.weights.shape[1]
@@ -70,7 +70,7 @@ def play(law, on_trial, wealth, ranking, learner, streams, columns, stretch):  #
             return k, num_parts
         part = 0
         if num_parts > 1:
-            part = component(on_trial, num_parts, coin.random())
+            part = component(on_trial, num_parts, mixing.random())
         note(on_trial, facts, k, num_parts)
         facts.plan_ids[k] = first_id + k - start
         row = on_trial.rows[part]

@@ -1,7 +1,7 @@
 """Wealth of bets against claims about deployments; reports may be delayed or lost for any reason.
 
 Deployment k is turned into a number g_k ≥ −1 whose mean, given the past, is at most 0 if the claim holds. The past is
-all plans, coins and outcomes before it, reported or not, and all that decided which reports have arrived. For a bet
+all plans, draws and outcomes before it, reported or not, and all that decided which reports have arrived. For a bet
 λ ∈ (0, 1) the wealth
 
     W_s = Π_{k ≤ s} (1 + λ g_k),   in the order of deployments,

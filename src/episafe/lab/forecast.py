@@ -97,8 +97,8 @@ def forecast(
         return Forecast(math.inf, f"half of the gain takes more than {longest:,} episodes", shares)
     if high / low > DISAGREE:
         return _cannot_tell(f"models of these episodes say between {count(low)} and {count(high)}; give more episodes")
-    said = f"half of the gain after about {count(half)} episodes ({count(low)} to {count(high)} in simulations of "
-    return Forecast(half, f"{said}{num_models} models made from {len(episodes)} episodes)", shares)
+    text = f"half of the gain after about {count(half)} episodes ({count(low)} to {count(high)} in simulations of "
+    return Forecast(half, f"{text}{num_models} models made from {len(episodes)} episodes)", shares)
 
 
 def _cannot_tell(reason: str) -> Forecast:

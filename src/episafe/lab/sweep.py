@@ -115,16 +115,16 @@ class Sweep:
         """
         path = Path(path)
         try:
-            said = tomllib.loads(path.read_text())
+            document = tomllib.loads(path.read_text())
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
             raise ValueError(f"{path} is not a TOML file: {error}") from error
-        if unknown := said.keys() - set(KEYS):
+        if unknown := document.keys() - set(KEYS):
             raise ValueError(f"{path} has unknown keys: {', '.join(sorted(unknown))}; there are {', '.join(KEYS)}")
-        if missing := [key for key in KEYS[1:] if key not in said]:
+        if missing := [key for key in KEYS[1:] if key not in document]:
             raise ValueError(f"{path} lacks {', '.join(missing)}")
-        environments, agents = (_tables(path, kind, said[kind]) for kind in ("environment", "agent"))
-        seeds, episodes = list(_seeds(said["seeds"])), as_count("episodes", said["episodes"])
-        sweep = cls.product(environments, agents, seeds, episodes, said.get("title", path.stem))
+        environments, agents = (_tables(path, kind, document[kind]) for kind in ("environment", "agent"))
+        seeds, episodes = list(_seeds(document["seeds"])), as_count("episodes", document["episodes"])
+        sweep = cls.product(environments, agents, seeds, episodes, document.get("title", path.stem))
         sweep.check()
         return sweep
 

@@ -178,5 +178,5 @@ def require_linear(task: Task) -> None:
         w = np.linalg.lstsq(rows, np.ones(len(rows)), rcond=None)[0]
         least = float(np.linalg.norm(w)) if np.abs(rows @ w - 1).max() <= TOLERANCE else math.inf
     if math.isinf(norm_bound) or norm_bound < least * (1 - TOLERANCE):
-        said = f"no kernel that is linear in these features has norm_bound {norm_bound:.6g}"
-        raise Infeasible(f"{said}: state one that its μ keeps, at least {least:.6g}, or use es.certify.Observation")
+        text = f"no kernel that is linear in these features has norm_bound {norm_bound:.6g}"
+        raise Infeasible(f"{text}: state one that its μ keeps, at least {least:.6g}, or use es.certify.Observation")

@@ -87,17 +87,17 @@ def chance(
         raise InvalidProblem(f"total_cost_at_most must be 0 or more, got {at_most:g}: costs are not negative")
     if not isinstance(name, str) or not name:
         raise InvalidProblem(f"name must be a text that people read, got {name!r}")
-    said = {"chance": f"{name}: total cost at most {at_most:g} with probability {p:g}"}
+    described = {"chance": f"{name}: total cost at most {at_most:g} with probability {p:g}"}
     if isinstance(problem, PlayedCMDP):
         steps, most = problem.num_steps, at_most * (1 + ROUNDING)
         limit = Constraint(None, steps - 1 + p, slack, name, steps - 1.0)
         broken: Loss = lambda before, after: float(before <= most < after)  # noqa: E731
         told = _played(problem, problem.cost_of if cost is None else cost, at_most, limit, keep, broken, 1.0)
-        return problem.with_total(told, problem.origin | said)
+        return problem.with_total(told, problem.origin | described)
     costs, _, most, over = _in_units(_costs(_listed(problem), cost), at_most)
     utility = np.zeros((*costs.shape[:2], most + 2, *costs.shape[2:]))
     utility[-1] = np.arange(most + 2)[:, None, None] + costs[-1][:, None] <= most
-    return _with_levels(problem, costs, utility, Constraint(None, p, slack, name), keep, said, over)
+    return _with_levels(problem, costs, utility, Constraint(None, p, slack, name), keep, described, over)
 
 
 def tail(
@@ -152,17 +152,17 @@ def tail(
     H = problem.num_steps if isinstance(problem, PlayedCMDP) else len(_listed(problem).P)
     if not 0 < cut <= H:
         raise InvalidProblem(f"the cut {cut:g} is not in (0, {H}], where totals are: give it in units of the utility")
-    said = {"tail": f"{name}: mean of the worst {share:g} at least {at_least:g}, cut at {cut:g}"}
+    described = {"tail": f"{name}: mean of the worst {share:g} at least {at_least:g}, cut at {cut:g}"}
     limit, spare = Constraint(None, H - allowed, slack, name, H - cut), H - cut
     if isinstance(problem, PlayedCMDP):
         excess: Loss = lambda before, after: max(after - spare, 0.0) - max(before - spare, 0.0)  # noqa: E731
         ended = problem.task.outside.get(ENDED, (0.0, (0.0,)))[1][0]
         told = _played(problem, _shortfall, spare, limit, keep, excess, ended)
-        return problem.with_total(told, problem.origin | said)
+        return problem.with_total(told, problem.origin | described)
     costs, unit, most, over = _in_units(_costs(_listed(problem), None), spare)
     level, spent = np.arange(most + 2)[:, None, None], unit * costs[:, :, None]
     lost = np.where(level > most, spent, np.maximum(unit * level + spent - spare, 0.0))
-    return _with_levels(problem, costs, 1 - np.minimum(lost, 1.0), limit, keep, said, over)
+    return _with_levels(problem, costs, 1 - np.minimum(lost, 1.0), limit, keep, described, over)
 
 
 def _shortfall(utilities: Array) -> float:
@@ -180,13 +180,13 @@ def _listed(problem: object) -> LinearCMDP:
 
 
 def _with_levels(
-    problem: Any, costs: IntArray, utility: Array, limit: Constraint, keep: bool, said: dict[str, str], over: float
+    problem: Any, costs: IntArray, utility: Array, limit: Constraint, keep: bool, described: dict[str, str], over: float
 ) -> LinearCMDP:
     """Return the problem whose states are (s, l), with a limit on the utility (H, S, L, A, W) of the steps."""
     kept, most = problem.task.constraints if keep else (), utility.shape[2] - 2
     after = np.minimum(np.arange(most + 2)[:, None, None] + costs[:, :, None], most + 1)
     limits = *kept, limit
-    origin = problem.origin | said | ({"total_overstated_by": over} if over else {})
+    origin = problem.origin | described | ({"total_overstated_by": over} if over else {})
     return LinearCMDP(
         **_product(problem, after, utility, keep),
         threshold=[one.threshold for one in limits],

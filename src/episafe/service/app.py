@@ -262,8 +262,8 @@ def _client_values() -> Iterator[None]:
     except (Refused, ValueError, OSError):
         raise
     except Exception as error:
-        said = f"the values do not fit the problem ({type(error).__name__}: {error})"
-        raise Refused(422, said[:500], "send observations as the environment returns them") from error
+        text = f"the values do not fit the problem ({type(error).__name__}: {error})"
+        raise Refused(422, text[:500], "send observations as the environment returns them") from error
 
 
 def _plain(value: Any) -> Any:
@@ -356,8 +356,8 @@ class Service:
                     else:
                         return bytes(found)
         except TimeoutError:
-            said = f"the body did not arrive within {self.limits.seconds:g} s"
-            raise Refused(408, said, "send it again") from None
+            text = f"the body did not arrive within {self.limits.seconds:g} s"
+            raise Refused(408, text, "send it again") from None
         raise Refused(413, f"the body has more than {most} bytes", "send less", "content-length", length[:20])
 
     async def _do(self, op: Operation, id: int, asked: Any) -> Any:

@@ -26,10 +26,10 @@ from episafe.session.events import (
     decode_lines,
     of_numbers,
 )
-from episafe.session.session import coin_of, open_log, toss
+from episafe.session.session import draw_component, open_log, uniform_of
 from episafe.session.state import SessionState, identity
 
-TESTS = ("incumbent", "bound", "coin", "drift")  # monitors whose alarms follow from the reports
+TESTS = ("incumbent", "bound", "draw", "drift")  # monitors whose alarms follow from the reports
 AGREE = 1e-9  # recomputed numbers agree to this, relative to the larger of 1 and the number
 
 
@@ -185,8 +185,8 @@ def _deploy_faults(state: SessionState, body: Deploy, notes: list[str]) -> Itera
     assert state.begin is not None
     if not weights or min(weights.values()) < 0 or abs(math.fsum(weights.values()) - 1) > AGREE:
         yield f"the weights {weights} are not probabilities"
-    if toss(weights, coin_of(state.begin.salt, body.id)) != body.component:
-        yield f"the coin did not draw {body.component!r} from {weights}"
+    if draw_component(weights, uniform_of(state.begin.salt, body.id)) != body.component:
+        yield f"{body.component!r} is not the component that was drawn from {weights}"
     if set(weights) == {INCUMBENT}:
         return
     if state.halted:
@@ -297,8 +297,8 @@ def _lines(facts: Document, units: Sequence[Unit], reward: Unit) -> Iterator[str
     for (limit, threshold), unit, bound in zip(facts["limits"].items(), units, facts["bounds"], strict=True):
         if bound is not None:
             worth = "proved" if facts["level"] == "theorem" else "estimated"
-            said = f"expected total {worth} to be {unit.bound} {unit.say(bound, 6)}"
-            yield f"{limit}: {said}; the limit is {unit.say(threshold, 6)}."
+            text = f"expected total {worth} to be {unit.bound} {unit.say(bound, 6)}"
+            yield f"{limit}: {text}; the limit is {unit.say(threshold, 6)}."
     for key, bound in facts["proved"].items():
         if bound is not None and len(facts["weights"]) > 1:
             word = "stated" if key == INCUMBENT else "proved"

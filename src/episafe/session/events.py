@@ -42,7 +42,7 @@ class Begin(Body, frozen=True):
         horizon: H, if an episode has a fixed number of steps.
         agent: settings of the agent, and of its certifier with the statement.
         monitors: the false-alarm rate of all monitors together; 0 for none.
-        salt: from which coins are tossed; private.
+        salt: the private seed of all draws of components.
         version: version of episafe.
         units: those of the task.
     """
@@ -71,7 +71,7 @@ class NewCandidate(Body, frozen=True):
 
 
 class Deploy(Body, frozen=True):
-    """A deployment. Its id counts deployments from 0; `component` is the name that the coin drew."""
+    """A deployment. Its id counts deployments from 0; `component` is the name of the drawn component."""
 
     id: int
     weights: dict[str, float]

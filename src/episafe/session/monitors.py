@@ -4,7 +4,7 @@
 |---|---|---|---|
 | incumbent | the incumbent's expected utility is at least threshold + slack | δ/3 | measure the slack again |
 | bound | deployed plans reach, on average, the bounds that they were deployed on | δ/3 | look for drift or dependence |
-| coin | components are drawn by the weights of their plan | δ/3 | deploy only what the session returns |
+| draw | components are drawn by the weights of their plan | δ/3 | deploy only what the session returns |
 | drift | replayed totals of deployed plans reach the limit | one in 100 years of days | restart, or find what changed |
 | range | total utilities lie between the stated least total and the horizon | 0 | correct the reports or the range |
 | reward | rewards of a step lie in [0, 1]; does not halt | 0 | rescale the reward |
@@ -31,12 +31,12 @@ from episafe.session.events import AlarmRaised
 PERIOD = 36_500  # reports from one false alarm of the test for drift to the next, on average
 SHIFT, SPREAD, MOST, REMEMBERED, FIRST = 1.2, 1.25, 3.0, 56, 14  # of the test for drift; see `Drift`
 WINDOW = 512  # deployments from the oldest without a report; older ones count at their best for ever
-COIN_ROWS = 6
+DRAW_ROWS = 6
 REMEDIES = {
     "drift": "Conditions have changed: restart with recent data, or withdraw what became worse.",
     "incumbent": "Measure the incumbent's slack again and state it with change(slack=…).",
     "bound": "Conditions may have changed, or episodes depend on each other. Withdraw candidates that became worse.",
-    "coin": "Let every episode be played by the component that deploy() returned.",
+    "draw": "Let every episode be played by the component that deploy() returned.",
     "range": "Correct the reports, or state another least_total in a new session.",
     "reward": "Rescale the reward to [0, 1] per step. Only proposals depend on it.",
     "replay": "Correct `move`, or report the chance that really occurred.",
@@ -46,11 +46,11 @@ REMEDIES = {
 
 
 class Monitors:
-    """The tests that can raise a false alarm: incumbent, bound and coin.
+    """The tests that can raise a false alarm: incumbent, bound and draw.
 
     Args:
         constraints: the m limits; the incumbent is tested where its slack is known.
-        ceiling: the largest total utility H; None if there is none: then only the coin is tested.
+        ceiling: the largest total utility H; None if there is none: then only the draw is tested.
         delta: the probability of a false alarm of all tests together; 0 for no tests.
     """
 
@@ -59,7 +59,7 @@ class Monitors:
         self._waiting: dict[int, tuple[int, Array]] = {}  # place and claims (2m,) of a deployment without a report
         self.change(constraints)
         m = self.num_limits = len(constraints)
-        self._starts = np.array([*range(2 * m + 1), 2 * m + COIN_ROWS])  # incumbent, bound by limit; coin
+        self._starts = np.array([*range(2 * m + 1), 2 * m + DRAW_ROWS])  # incumbent, bound by limit; draw
         self._levels = np.log(np.array([3 * m] * (2 * m) + [3]) / delta) if delta else np.full(2 * m + 1, np.inf)
         self.restart()
 
@@ -87,7 +87,7 @@ class Monitors:
         self._waiting.clear()
 
     def deployed(self, deployment: int, component: str, weights: Mapping[str, float], bounds: Array) -> None:
-        """Count a deployment at its best; test its coin."""
+        """Count a deployment at its best; test the draw of its component."""
         if not self.delta:
             return
         m, gains = self.num_limits, [0.0] * int(self._starts[-1])
@@ -99,7 +99,7 @@ class Monitors:
                 claims[m:] = bounds.tolist()
         gains[: 2 * m] = [0.0 if math.isnan(one) else -1.0 for one in claims]
         if len(weights) > 1:
-            self._toss(gains, component, weights)
+            self._test_draw(gains, component, weights)
         if self._num_places == len(self._logs):
             self._shift()
         place, self._num_places = self._num_places, self._num_places + 1
@@ -108,7 +108,7 @@ class Monitors:
             self._waiting[deployment] = place, np.array(claims)
         self._evaluate(place)
 
-    def _toss(self, gains: list[float], component: str, weights: Mapping[str, float]) -> None:
+    def _test_draw(self, gains: list[float], component: str, weights: Mapping[str, float]) -> None:
         """Bet on three events, both ways: the incumbent acts, the last component acts again, the heaviest acts."""
         row = 2 * self.num_limits
         self._sums[-1] += 1, component == INCUMBENT, weights.get(INCUMBENT, 0.0)
@@ -162,7 +162,7 @@ class Monitors:
         m, (number, seen, stated) = self.num_limits, self._sums[claim]
         if claim == 2 * m:
             found = f"the incumbent acted in {seen:.0f} of {number:.0f} mixtures, {stated:.4g} expected by the weights"
-            return AlarmRaised("coin", f"{found}. {REMEDIES['coin']}", True)
+            return AlarmRaised("draw", f"{found}. {REMEDIES['draw']}", True)
         monitor, limit = ("incumbent" if claim < m else "bound"), self.names[claim % m]
         whose = "the incumbent" if claim < m else "plans that passed the check"
         means = f"{seen / max(number, 1):.4g} on average in {number:.0f} episodes, not {stated / max(number, 1):.4g}"
@@ -172,7 +172,7 @@ class Monitors:
         """Return, for each test, the reports, the means seen and claimed, and the false-alarm rate."""
         m, found = self.num_limits, {}
         for claim, (number, seen, stated) in enumerate(self._sums.tolist()):
-            name = "coin" if claim == 2 * m else ("incumbent" if claim < m else "bound")
+            name = "draw" if claim == 2 * m else ("incumbent" if claim < m else "bound")
             name += "" if claim == 2 * m or m == 1 else f" {self.names[claim % m]}"
             count = max(number, 1.0)
             rate = float(math.exp(-self._levels[claim]))

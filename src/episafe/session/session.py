@@ -312,7 +312,7 @@ class Session:
         parts = self._parts(plan)
         weights = {name: weight for name, weight, _ in parts}
         events += self._found_policies(parts)
-        component = toss(weights, coin_of(self._salt, plan.id))
+        component = draw_component(weights, uniform_of(self._salt, plan.id))
         *bounds, lam = as_numbers(np.append(plan.bounds, plan.lam))
         told = plan.source, plan.level, plan.reason, episode_id, lam
         body = Deploy(plan.id, weights, component, tuple(bounds), *told)
@@ -701,13 +701,13 @@ class Session:
         self.close()
 
 
-def coin_of(salt: str, deployment: int) -> float:
+def uniform_of(salt: str, deployment: int) -> float:
     """Return a number in [0, 1) that is fixed by the private salt and the deployment."""
     return int.from_bytes(hashlib.sha256(f"{salt}:{deployment}".encode()).digest()[:7], "big") / 2**56
 
 
-def toss(weights: dict[str, float], uniform: float) -> str:
-    """Return the component that the coin draws: the first whose cumulative weight exceeds the number."""
+def draw_component(weights: dict[str, float], uniform: float) -> str:
+    """Return the first component whose cumulative weight exceeds the number."""
     total = 0.0
     for name, weight in weights.items():
         total += weight

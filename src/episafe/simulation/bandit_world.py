@@ -34,8 +34,8 @@ class BanditWorld(World):
         if not isinstance(told, BanditTask) or not _same_offer(told, task, num_episodes):
             raise InvalidProblem("the agent was built for another problem: build it from this problem's task")
         if (told.stated_utilities > task.stated_utilities + TOLERANCE).any():
-            said = f"{told.stated_utilities.tolist()}, and it has {task.stated_utilities.tolist()}"
-            raise Infeasible(f"the agent is told that its incumbent has utility {said}: correct the slack")
+            text = f"{told.stated_utilities.tolist()}, and it has {task.stated_utilities.tolist()}"
+            raise Infeasible(f"the agent is told that its incumbent has utility {text}: correct the slack")
 
     def values(self, plan: Plan) -> tuple[float, float | Array]:
         """Return the exact expected reward and utility of a plan."""

@@ -102,7 +102,7 @@ def check_problem(problem: Problem, num_episodes: int = 200, seed: int = 0) -> l
     findings = _gymnasium(problem)
     try:
         world = world_of(problem, make_streams(seed))
-        findings += [Finding("warning", said)] if (said := world.doubt()) else []
+        findings += [Finding("warning", text)] if (text := world.doubt()) else []
         episodes = [task.read(world.play(k, task.incumbent, None)) for k in range(num_episodes)]
     except ValueError as error:  # the problem's own faults: InvalidProblem, InvalidEpisode
         return [*findings, Finding("error", f"an episode failed: {error}")]
@@ -128,9 +128,9 @@ def _gymnasium(problem: object) -> list[Finding]:
             check_env(env.unwrapped, skip_render_check=True)
         except Exception as error:  # its faults are of many kinds
             return [Finding("error", f"Gymnasium's checker: {type(error).__name__}: {error}")]
-    said = [str(one.message).replace("\x1b[33mWARN: ", "").replace("\x1b[0m", "")[:200] for one in noted]
+    notes = [str(one.message).replace("\x1b[33mWARN: ", "").replace("\x1b[0m", "")[:200] for one in noted]
     return [
-        Finding("warning", f"Gymnasium's checker: {said[0]}") if said else Finding("ok", "Gymnasium's checker passed")
+        Finding("warning", f"Gymnasium's checker: {notes[0]}") if notes else Finding("ok", "Gymnasium's checker passed")
     ]
 
 
@@ -138,16 +138,16 @@ def _incumbent(task: Task, c: int, totals: Array, exact: float | None) -> Findin
     """Compare the incumbent's utility, with a 99 % interval, with threshold and slack; an exact one keeps them."""
     one, H = task.constraints[c], float((task.horizon or 0) - int(task.random_start))
     if exact is not None:
-        said = f"{one.name}: the incumbent has {exact:.4g} (exact); limit {one.threshold:.4g}"
-        return Finding("ok", said if one.slack is None else f"{said}, slack {one.slack:.4g}")
+        text = f"{one.name}: the incumbent has {exact:.4g} (exact); limit {one.threshold:.4g}"
+        return Finding("ok", text if one.slack is None else f"{text}, slack {one.slack:.4g}")
     low = one.least_total + lower_bound(totals - one.least_total, DELTA / 2)
     high, b = H - lower_bound(H - totals, DELTA / 2), one.threshold
     found = f"{one.name}: the incumbent has {totals.mean():.4g}, between {low:.4g} and {high:.4g} (99 %); limit {b:.4g}"
     if high < b:
         return Finding("error", f"{found}: it is not safe; give a safer incumbent or relax the limit")
     alone = task.of_constraint(c)
-    if said := doubt(alone, totals[:, None]) or doubt_units(alone, totals[:, None]):
-        return Finding("warning", said)
+    if text := doubt(alone, totals[:, None]) or doubt_units(alone, totals[:, None]):
+        return Finding("warning", text)
     if one.slack is None:
         return Finding("ok", f"{found}; es.measure_slack proves a slack")
     if high < b + one.slack - TOLERANCE:
@@ -195,10 +195,10 @@ def _moves(task: Task, episodes: list[Episode]) -> list[Finding]:
             if w is None or task.key(state) in task.outside or task.key(following) in task.outside:
                 continue
             made, reward, utility = task.move(h, state, int(episode.actions[h]), w)
-            said = np.allclose(
+            agrees = np.allclose(
                 [reward, *np.atleast_1d(utility)], [episode.rewards[h], *episode.utilities[h]], atol=1e-6
             )
-            if not said or task.key(made) != task.key(following):
+            if not agrees or task.key(made) != task.key(following):
                 return [
                     Finding("error", f"move disagrees with episode {number} at step {h}: correct move= or the chance")
                 ]

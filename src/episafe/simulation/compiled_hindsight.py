@@ -72,7 +72,7 @@ def _play_block(
     policies = plan.policy.components if isinstance(plan.policy, Mixture) else (plan.policy,)
     acting = np.zeros(number, dtype=np.int64)
     if isinstance(plan.policy, Mixture):
-        acting = plan.policy.draw_many(world.streams.coin, number)
+        acting = plan.policy.draw_many(world.streams.mixing, number)
     values, (_, first) = world.values(plan), np.unique(acting, return_index=True)
     for i in acting[np.sort(first)].tolist():  # names are numbered in the order in which they act
         own = world.values(replace(plan, policy=policies[i]))[1] if isinstance(plan.policy, Mixture) else None

@@ -82,7 +82,7 @@ def _play_stretch(
     on_trial = known.on_trial(certifier)
     done, lacking = play(
         known.law, on_trial, certifier.accounts.wealth, trials.ranking, (model.arrays, model.slots, model._phi),
-        (streams.choices, streams.transitions, streams.coin),
+        (streams.choices, streams.transitions, streams.mixing),
         (columns.facts, columns.draws or NO_DRAWS, columns.totals),
         (start, stop, certifier.num_episodes, agent._num_plans),
     )  # fmt: skip

@@ -36,7 +36,7 @@ class Streams(NamedTuple):
     seed: int
     transitions: np.random.Generator
     choices: np.random.Generator
-    coin: np.random.Generator
+    mixing: np.random.Generator
 
 
 def make_streams(seed: int) -> Streams:
@@ -81,7 +81,7 @@ class World:
 
     def draw(self, plan: Plan) -> tuple[int | None, Policy]:
         """Return the component that acts, None if the plan is no mixture, and the acting policy."""
-        return plan.policy.draw(self.streams.coin) if isinstance(plan.policy, Mixture) else (None, plan.policy)
+        return plan.policy.draw(self.streams.mixing) if isinstance(plan.policy, Mixture) else (None, plan.policy)
 
     def values(self, plan: Plan) -> tuple[float, float | Array]:
         """Return the exact V^r and V^u of a plan; NaN where they are unknown."""
@@ -136,8 +136,8 @@ class ListedWorld(World):
         if agent.level == "theorem" and told is not task:
             true = np.atleast_1d(self.problem.evaluate(told.incumbent)[1])
             if (true < told.stated_utilities - TOLERANCE).any():
-                said = f"utility {told.stated_utilities.tolist()}, and it has {true.tolist()}"
-                raise Infeasible(f"the agent is told that its incumbent has {said}: correct the slack")
+                text = f"utility {told.stated_utilities.tolist()}, and it has {true.tolist()}"
+                raise Infeasible(f"the agent is told that its incumbent has {text}: correct the slack")
 
     def values(self, plan: Plan) -> tuple[float, float | Array]:
         """Return the exact V^r and V^u of a plan."""

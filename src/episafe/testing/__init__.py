@@ -55,8 +55,8 @@ def check_agent(make_agent: Callable[[Any], Agent], problem: Any = None, num_epi
     world = world_of(problem, make_streams(seed), agent.uses_traces)
     for k in range(num_episodes):
         plan, other = agent.plan(), twin.plan()
-        said = f"plan {plan.id} has a policy of type {type(plan.policy).__name__}"
-        _require(isinstance(plan.policy, Policy | Mixture), f"{said}: return an es.Policy, e.g. es.TablePolicy(table)")
+        text = f"plan {plan.id} has a policy of type {type(plan.policy).__name__}"
+        _require(isinstance(plan.policy, Policy | Mixture), f"{text}: return an es.Policy, e.g. es.TablePolicy(table)")
         episode = world.play(k, *world.draw(plan)[::-1])
         seen = problem.task.read(episode)
         same = plan.source == other.source and np.array_equal(plan.bounds, other.bounds, equal_nan=True)
@@ -86,15 +86,15 @@ def _check_plan(plan: Plan, agent: Agent, seen: Episode) -> None:
     shape = np.shape(plan.bounds)
     _require(shape == (m,), f"plan {plan.id} has bounds of shape {shape}: give one per limit, shape ({m},)")
     claimed, allowed = LEVELS.index(plan.level), LEVELS.index(agent.level)
-    said = f"plan {plan.id} has the level {plan.level!r} and its agent {agent.level!r}"
-    _require(claimed >= allowed, f"{said}: claim what is proved, no more")
+    text = f"plan {plan.id} has the level {plan.level!r} and its agent {agent.level!r}"
+    _require(claimed >= allowed, f"{text}: claim what is proved, no more")
     if plan.source == "safe":
         same = plan.policy is task.incumbent or _same(plan.policy, task.incumbent, seen, task.is_listed)
         _require(same, f"plan {plan.id} is 'safe' and deploys another policy: return self.incumbent_plan(reason)")
     elif plan.level == "theorem":
         reached = bool((plan.bounds >= task.thresholds).all())
-        said = f"plan {plan.id} claims a theorem with the bounds {np.asarray(plan.bounds).tolist()}"
-        _require(reached, f"{said}, below the limits {task.thresholds.tolist()}: deploy the incumbent instead")
+        text = f"plan {plan.id} claims a theorem with the bounds {np.asarray(plan.bounds).tolist()}"
+        _require(reached, f"{text}, below the limits {task.thresholds.tolist()}: deploy the incumbent instead")
 
 
 def _check_refusals(agent: Agent, episode: Episode, plan_id: int) -> None:
@@ -140,8 +140,8 @@ def check_certifier(
     _require(tried > 0, f"only the incumbent was deployed in {num_runs} runs: give longer runs or another make_problem")
     for count, words, n in ((false[0], "", (num_runs + 1) // 2), (false[1], " with lost reports", num_runs // 2)):
         chance = math.fsum(math.comb(n, i) * delta**i * (1 - delta) ** (n - i) for i in range(count, n + 1))
-        said = f"{count} of {n} runs{words} have a false claim, at delta = {delta:g} (first: {first})"
-        _require(chance >= FALSE_ALARM / 2, f"{said}: that has probability {chance:.2g}; correct the proof or the code")
+        text = f"{count} of {n} runs{words} have a false claim, at delta = {delta:g} (first: {first})"
+        _require(chance >= FALSE_ALARM / 2, f"{text}: that has probability {chance:.2g}; correct the proof or the code")
 
 
 def _check_session(make_certifier: Callable[[], Certifier], problem: LinearCMDP) -> None:
@@ -158,8 +158,8 @@ def _check_session(make_certifier: Callable[[], Certifier], problem: LinearCMDP)
                 _require(same, "evidence() moved a bound: let apply() alone change the state")
                 session.report(d.id, episode)
         result = audit(folder, agents[1])
-    said = f"the audit of a session fails ({', '.join(map(str, result.findings))})"
-    _require(result.passed, f"{said}: let bounds depend on the arguments of add, deployed and apply alone")
+    text = f"the audit of a session fails ({', '.join(map(str, result.findings))})"
+    _require(result.passed, f"{text}: let bounds depend on the arguments of add, deployed and apply alone")
 
 
 def _false_claims(certifier: Certifier, problem: LinearCMDP, seed: int, num_episodes: int) -> tuple[list[str], int]:
@@ -179,11 +179,11 @@ def _false_claims(certifier: Certifier, problem: LinearCMDP, seed: int, num_epis
             parts = plan.policy.components if isinstance(plan.policy, Mixture) else (plan.policy,)
             new = [one for one in parts if one is not task.incumbent and one.name not in exact]
             exact |= {one.name: np.atleast_1d(problem.evaluate(one)[1]) for one in new}
-            true, said = np.atleast_1d(problem.evaluate(plan.policy)[1]), f"bounds {plan.bounds.tolist()}"
+            true, text = np.atleast_1d(problem.evaluate(plan.policy)[1]), f"bounds {plan.bounds.tolist()}"
             if not (plan.bounds >= b).all():
-                found.append(f"a plan with {said} is deployed, below {b.tolist()}")
+                found.append(f"a plan with {text} is deployed, below {b.tolist()}")
             if (true < b - TOLERANCE).any() or (plan.bounds > true + TOLERANCE).any():
-                found.append(f"a plan with {said} has the utilities {true.tolist()}")
+                found.append(f"a plan with {text} has the utilities {true.tolist()}")
         if seed % 2 and (task.read(episode).total_utility < task.stated_utilities).any():
             certifier.abandoned(plan.id)  # the report is lost because the episode was bad
         else:
@@ -239,10 +239,10 @@ def _check_listed(problem: LinearCMDP) -> None:
     gap = problem.linearity_gap()
     _require(gap <= TOLERANCE, f"P is not linear in phi, by {gap:.3g}: give other features, or phi=None for one-hot")
     utility, told = problem.evaluate(task.incumbent)[1], task.stated_utilities
-    said = (
+    text = (
         f"the incumbent has the utilities {np.atleast_1d(utility).tolist()}, and threshold + slack is {told.tolist()}"
     )
-    _require((np.atleast_1d(utility) >= told - TOLERANCE).all(), f"{said}: lower the slack or give a safer incumbent")
+    _require((np.atleast_1d(utility) >= told - TOLERANCE).all(), f"{text}: lower the slack or give a safer incumbent")
     _require_no_path(task, problem, "the task", "give the learner no function or array that contains the kernel")
 
 
