@@ -482,7 +482,7 @@ def test_candidates_are_promoted_withdrawn_and_limits_changed():
     assert agent.bounds()["mine"] > 12.6 and (agent.plan().source == "safe" or (agent.plan().bounds >= 13.0).all())
     agent.withdraw("mine")
     assert "mine" not in agent.bounds()
-    with pytest.raises(ValueError, match="no candidate"):
+    with pytest.raises(ValueError, match="no policy"):
         agent.certifier.withdraw("mine")
 
 
@@ -535,3 +535,19 @@ def test_tasks_with_a_function_as_move_are_replayed():
         trace = problem.draw_trace(rng)
         one, other = (replays.totals([listed.incumbent], [replays.read(trace)]) for replays in both)
         assert np.array_equal(one, other)
+
+
+def test_a_budget_beside_hindsight_keeps_its_evidence_and_its_alarms():
+    """With Both, the first value outside of the support ends floors as it does without a budget."""
+    true = short_of_two(0.1)
+    certifier = es.certify.Both(es.certify.Hindsight(), es.certify.Budget(14, incumbent_least=1.8))
+    certifier.start(without_bad(true))
+    certifier.deployed(0, certifier.plan())
+    found = certifier.evidence(0, es.Episode(total_utility=np.zeros(1), trace=(0, (2, 2))))
+    assert "not in the support" in found.surprise
+    policy = es.TablePolicy(np.ones((2, 1, 1)), "it")
+    certifier.add(Candidate("it", policy, least_totals=certifier.first.least_totals(policy)))
+    assert certifier.guard.least_of("it") == pytest.approx(1.8)
+    certifier.apply(0, found)
+    assert certifier.first.surprised
+    assert certifier.guard.least_of("it") == 0  # the floor is no fact any more

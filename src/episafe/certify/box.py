@@ -11,6 +11,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from episafe.certify.evidence import promise
 from episafe.core.agent import Candidate, Certifier, Evidence
 from episafe.core.checks import TOLERANCE, as_probability
 from episafe.core.errors import InvalidEpisode, InvalidProblem
@@ -23,6 +24,12 @@ from episafe.linear.counts import known_signals, needs_tables
 
 GROWTH = 1.1  # of the number of episodes between plans: about 80 plans in 10⁴ episodes
 HALVINGS = 12  # of the share of the safer policy: to 2.4e-4
+
+ASSUMES = (
+    "the listed states are Markov from a fixed start; steps have the same kernel where the task says so; its utility "
+    "is true; episodes are independent, without drift; the incumbent's expected utility is at least threshold + slack; "
+    "reports are true, and may be late or lost"
+)
 
 
 class Box(Certifier):
@@ -72,13 +79,7 @@ class Box(Certifier):
 
     def settings(self) -> Settings:
         """Return the certifier, its delta and the statement."""
-        statement = (
-            f"every deployed policy, or mixture, has expected utility at least b, in all episodes "
-            f"together, with probability {1 - self.delta:g}, if the listed states are Markov from a fixed start, steps "
-            f"have the same kernel where the task says so, its utility is true, episodes are independent without "
-            f"drift, and the incumbent has b + slack; reports may be late or lost"
-        )
-        return {"certifier": self.name, "delta": self.delta, "statement": statement}
+        return promise(self.name, self.delta, ASSUMES, "policy or mixture")
 
     # candidates, limits
 
@@ -89,6 +90,7 @@ class Box(Certifier):
 
     def withdraw(self, name: str) -> None:
         """Remove a candidate."""
+        self.require_on_trial(name)
         del self._candidates[name]
         self._plan_again()
 
@@ -125,15 +127,11 @@ class Box(Certifier):
         if plan.source == "safe":
             return self._stated
         problem = BoxProblem(self._signals, self.lower, self.upper, self.task.initial_state)
-        if not isinstance(plan.policy, Mixture):
-            return problem.bounds(plan.policy.table()).utilities
-        parts = zip(plan.policy.names, plan.policy.components, plan.policy.weights.tolist(), strict=True)
-        return np.add.reduce(
-            [
-                w * (self._stated if name == INCUMBENT else problem.bounds(one.table()).utilities)
-                for name, one, w in parts
-            ]
-        )
+        parts = zip(plan.parts.names, plan.parts.components, plan.parts.weights.tolist(), strict=True)
+        proved = [
+            (w, self._stated if name == INCUMBENT else problem.bounds(one.table()).utilities) for name, one, w in parts
+        ]
+        return np.add.reduce([w * bounds for w, bounds in proved])
 
     # reports
 
@@ -187,16 +185,13 @@ class Box(Certifier):
     def plan(self) -> Plan:
         """Return the best plan that the box allows."""
         if self._plan is None:
-            self._plan = self._incumbent_plan(self._invalid) if self._invalid else self._best_plan()
+            self._plan = self.fallback(self._invalid) if self._invalid else self._best_plan()
         return self._plan
 
     def _is_empty(self) -> bool:
         """Return whether there is no kernel in the box, beyond rounding."""
         sums = self.lower.sum(axis=-1) > 1 + TOLERANCE, self.upper.sum(axis=-1) < 1 - TOLERANCE
         return bool((self.lower > self.upper).any() or sums[0].any() or sums[1].any())
-
-    def _incumbent_plan(self, reason: str) -> Plan:
-        return Plan(self.task.incumbent, "safe", np.full(self.task.num_constraints, np.nan), self.level, reason)
 
     def _best_plan(self) -> Plan:
         """Return a Markov policy that the box proves safe; if there is none, a mixture with the incumbent."""
@@ -209,7 +204,7 @@ class Box(Certifier):
         if passes(safer.utilities, b):
             markov = self._drawn_back(problem, found.parts, safer)
             if markov.table is incumbent.table:
-                return self._incumbent_plan("no policy that the box proves safe seems better")
+                return self.fallback("no policy that the box proves safe seems better")
             policy = TablePolicy(markov.table, self._name_of(markov.table))
             return Plan(policy, "search", markov.utilities, self.level, lam=float(found.multipliers.sum()))
         stated = incumbent._replace(utilities=self._stated)
@@ -252,7 +247,7 @@ class Box(Certifier):
         """Return the mixture of candidates and the incumbent, which alone is known to keep the limits."""
         parts = [(weight, one.table) for weight, one in found.parts if one.table is not incumbent and weight > 0]
         if not parts or not passes(found.values[1:], self.task.thresholds):  # a solver's tolerance proves nothing
-            return self._incumbent_plan("no mixture with a candidate seems better")
+            return self.fallback("no mixture with a candidate seems better")
         weights, names = [weight for weight, _ in parts], [self._name_of(table) for _, table in parts]
         names = [name if names.index(name) == n else f"{name}-{n}" for n, name in enumerate(names)]
         policies = [TablePolicy(table, name) for (_, table), name in zip(parts, names, strict=True)]

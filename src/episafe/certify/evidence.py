@@ -4,16 +4,17 @@ Section numbers are those of docs/appendix/theory.md.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from episafe.certify.grid import FINENESS, grid_of_means
+from episafe.core.agent import Evidence
 from episafe.core.checks import TOLERANCE
 from episafe.core.errors import InvalidEpisode
-from episafe.core.policy import Mixture, Policy
+from episafe.core.policy import Policy
 from episafe.core.task import Task
-from episafe.core.types import INCUMBENT, Array, Episode, IntArray, Plan, is_outside
+from episafe.core.types import INCUMBENT, Array, Episode, IntArray, Plan, Settings, is_outside
 from episafe.kernels.wealth import (
     BET_WEIGHTS,
     BETS,
@@ -36,11 +37,18 @@ def admits(bounds: Array, thresholds: Array) -> bool:
     return len(bounds) == len(thresholds) and all(map(admits_one, bounds.tolist(), thresholds.tolist()))
 
 
-def components(plan: Plan) -> tuple[tuple[str, ...], Array]:
-    """Return the names of the policies that a plan may let act, and their weights: the w_i of section 2.1."""
-    if isinstance(plan.policy, Mixture):
-        return plan.policy.names, plan.policy.weights
-    return (INCUMBENT if plan.source == "safe" else plan.policy.name,), np.ones(1)
+def promise(certifier: str, delta: float, assumes: str, deployed: str = "mixture") -> Settings:
+    """Return the settings of a certifier, with the statement that they prove (Theorem 1)."""
+    promised = f"every deployed {deployed} has expected utility at least the threshold, in all episodes together"
+    statement = f"{promised}, with probability {1 - delta:g}, if: {assumes}"
+    return {"certifier": certifier, "delta": delta, "statement": statement}
+
+
+def plan_of(plans: Mapping[int, Plan], deployment: int) -> Plan:
+    """Return the plan of a deployment without a report; raise InvalidEpisode if there is none (section 2.3, rule 1)."""
+    if deployment not in plans:
+        raise InvalidEpisode(f"deployment {deployment} is unknown or was reported before: report each once")
+    return plans[deployment]
 
 
 def shares_of(task: Task, policies: Sequence[Policy], weights: Array, episode: Episode) -> Array:
@@ -171,6 +179,11 @@ class Accounts:
     def row(self, name: str) -> int:
         """Return the row of a candidate; −1 if it has none."""
         return self.names.index(name) if name in self.names and name else -1
+
+    def known(self, evidence: Evidence) -> tuple[IntArray, Evidence]:
+        """Return the rows (R,) of the candidates that are on trial, and the evidence of these."""
+        found = evidence.where(lambda name: self.row(name) >= 0)
+        return np.array([self.row(name) for name in found.names], dtype=np.int64), found
 
     @property
     def rows(self) -> list[int]:

@@ -16,7 +16,7 @@ from typing import ClassVar
 import numpy as np
 
 from episafe.certify.box import transitions
-from episafe.certify.evidence import admits
+from episafe.certify.evidence import admits, promise
 from episafe.certify.trials import PROPOSAL
 from episafe.core.agent import Candidate, Certifier, Evidence, Goal, Proposer
 from episafe.core.checks import as_probability
@@ -69,16 +69,14 @@ class FreshData(Certifier):
 
     def settings(self) -> Settings:
         """Return delta and the statement."""
-        statement = (
-            f"every deployed policy has expected utility at least the threshold, in all episodes together, with "
-            f"probability {1 - self.delta:g}, if: the states are listed and Markov, and the first one is fixed; the "
-            f"utility is known and not negative; the features are one-hot, or the kernel is linear in them, P = φᵀμ, "
-            f"with ‖Σ μ(s')g(s')‖ <= norm_bound · max g for every g >= 0 (norm_bound {self.task.norm_bound:g}); "
-            f"episodes are independent given the policy, without drift; the incumbent's expected utility is "
-            f"at least threshold + slack; reports are true. The length of every epoch is fixed in advance. Reports may "
-            f"be late; an epoch that misses one certifies nothing"
+        assumes = (
+            "the states are listed and Markov, and the first one is fixed; the utility is known and not negative; the "
+            "features are one-hot, or the kernel is linear in them, P = φᵀμ, with ‖Σ μ(s')g(s')‖ <= norm_bound · max g "
+            f"for every g >= 0 (norm_bound {self.task.norm_bound:g}); episodes are independent given the policy, "
+            "without drift; the incumbent's expected utility is at least threshold + slack; reports are true. The "
+            "length of every epoch is fixed in advance. Reports may be late; an epoch that misses one certifies nothing"
         )
-        return {"certifier": self.name, "delta": self.delta, "statement": statement}
+        return promise(self.name, self.delta, assumes, "policy")
 
     def goal(self) -> Goal | None:
         """Return b + (ξ/2)(n₁/n_e)^{1/2} when the epoch is over, n_e the length of the next one."""
@@ -130,8 +128,7 @@ class FreshData(Certifier):
         """Return π_c with as many deviations towards π_x as its bound allows; the same plan until something changes."""
         b, H, nudge = self.task.thresholds, self.task.horizon or 1, 0.0
         if self.invalid_reason or self._proposal is None:
-            reason = self.invalid_reason or "no epoch has begun"
-            return Plan(self.task.incumbent, "safe", np.full(len(b), np.nan), self.level, reason)
+            return self.fallback(self.invalid_reason or "no epoch has begun")
         if self._plan is None:
             least = float(np.max(np.maximum(b, 0.0) / self.bound)) ** (1 / H)
             while not admits(min(least + nudge, 1.0) ** H * self.bound, b):
@@ -188,8 +185,8 @@ class FreshData(Certifier):
 
     def withdraw(self, name: str) -> None:
         """Remove a user's candidate; if it is π_x, the epoch ends without a certificate."""
-        if self._given.pop(name, None) is None:
-            raise ValueError(f"no candidate {name!r} is on trial: there are {', '.join(self._given) or 'none'}")
+        self.require_on_trial(name)
+        del self._given[name]
         if self._proposal is not None and self._proposal.name == name:
             self._proposal, self._incomplete, self._plan = None, True, None
 

@@ -12,9 +12,9 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from episafe.certify.budget import Calendar, Relative, Windows
-from episafe.certify.evidence import admits, components
+from episafe.certify.evidence import admits, plan_of
 from episafe.certify.replays import replays_of
-from episafe.certify.trials import PROPOSAL
+from episafe.certify.trials import PROPOSAL, named
 from episafe.core.agent import WEIGHT, Candidate, Certifier, Evidence, Goal, Proposer
 from episafe.core.checks import TOLERANCE, as_count
 from episafe.core.errors import Infeasible, InvalidEpisode, InvalidProblem
@@ -40,7 +40,10 @@ REPLAYED = (
     "move and the traces are exact, the actions do not change what chance brings, and no trace depends on the draw of "
     "the component in its episode; where states are not listed, a random policy counts with the actions drawn for it"
 )
-LEASTS = "no episode of the incumbent totals less than {x}, and none of another policy less than {least}; "
+LEASTS = (
+    "no episode of the incumbent totals less than {x}, and none of another policy less than {least}, or than the "
+    "larger least total that is stated for it or follows from the support; "
+)
 CERTAIN = (
     "a missing report counts at its worst; no law of chance is assumed: days may drift, depend on each other or be "
     "chosen by an adversary. Nothing is promised of the expected utility of a single policy or episode"
@@ -175,13 +178,7 @@ class Budget(Certifier):
 
     def consult(self, proposer: Proposer) -> Candidate | None:
         """Return the proposal of the week."""
-        goal = self.goal()
-        found = None if goal is None else proposer.propose(goal)
-        if found is None:
-            return None
-        name = f"{PROPOSAL}{self.num_candidates + 1}"
-        found.policy.name = name
-        return replace(found, name=name)
+        return named(super().consult(proposer), self.num_candidates + 1)
 
     def postpone(self) -> None:
         """Ask for no proposal before another week has passed."""
@@ -189,8 +186,7 @@ class Budget(Certifier):
 
     def promote(self, name: str) -> None:
         """Let another candidate act as far as the windows allow; "incumbent" ends that of all."""
-        if name not in self.bounds():
-            raise ValueError(f"there is no candidate {name!r}: there are {', '.join(self.bounds())}")
+        self.require_on_trial(name, INCUMBENT)
         self.target = {name: 1.0}
 
     def restart(self) -> None:
@@ -202,30 +198,26 @@ class Budget(Certifier):
         """Return the target, the newest candidates, with the largest weight that the windows can pay for."""
         parts = {name: (self.candidates[name].policy, w) for name, w in self.target.items() if name in self.candidates}
         if self._invalid or not parts:
-            return self.incumbent(self._invalid or "there is no candidate")
+            return self.fallback(self._invalid or "there is no candidate")
         return self.guarded(mixed(self.task, parts, 1.0 - sum(weight for _, weight in parts.values())))
 
     def guarded(self, plan: Plan) -> Plan:
         """Return a plan with as much of its weight as the windows can pay for; the incumbent has the rest."""
-        (names, weights), share = components(plan), self.share(plan)
-        if set(names) == {INCUMBENT}:
+        if set(plan.parts.names) == {INCUMBENT}:
             return plan
-        if share < SMALLEST:
-            return self.incumbent("the windows can pay for no weight of a candidate")
+        if (share := self.share(plan)) < SMALLEST:
+            return self.fallback("the windows can pay for no weight of a candidate")
         if share < 1:
-            policies = plan.policy.components if isinstance(plan.policy, Mixture) else (plan.policy,)
-            each = zip(names, policies, (share * weights).tolist(), strict=True)
+            each = zip(plan.parts.names, plan.parts.components, (share * plan.parts.weights).tolist(), strict=True)
             parts = {name: (policy, weight) for name, policy, weight in each if name != INCUMBENT}
             plan = replace(mixed(self.task, parts, 1.0 - sum(weight for _, weight in parts.values())), lam=plan.lam)
         return replace(plan, bounds=self.proves(plan), level="window")
 
     def share(self, plan: Plan) -> float:
         """Return the largest share in [0, 1] of a plan that may be deployed next; 0 or 1 in the sure form."""
-        names, weights = components(plan)
         if self.form == "relative":
-            others = sum(weight for name, weight in zip(names, weights.tolist(), strict=True) if name != INCUMBENT)
-            return min(1.0, self.sums.weight() / max(others, SMALLEST))
-        found = self.windows.share(self._certain(names, weights), self._episode_id)
+            return min(1.0, self.sums.weight() / max(weight_of_others(plan), SMALLEST))
+        found = self.windows.share(self._certain(plan.parts.names, plan.parts.weights), self._episode_id)
         return found if self.form == "replay" else float(found >= 1)
 
     def _certain(self, names: Sequence[str], weights: Array) -> Array:
@@ -240,8 +232,10 @@ class Budget(Certifier):
     def refusal(self, plan: Plan) -> str:
         """Return why a plan may not be deployed next; "" if every window can pay for it."""
         share = self.share(plan)
-        allowed = share >= 1 - AGREES or set(components(plan)[0]) == {INCUMBENT}
-        return "" if allowed else f"the windows can pay for {share:.6g} of {dict(zip(*components(plan), strict=True))}"
+        if share >= 1 - AGREES or set(plan.parts.names) == {INCUMBENT}:
+            return ""
+        weights = dict(zip(plan.parts.names, plan.parts.weights.tolist(), strict=True))
+        return f"the windows can pay for {share:.6g} of {weights}"
 
     def announce(self, episode_id: str) -> None:
         """Note the id of the next deployment, by which the calendar places it."""
@@ -257,30 +251,25 @@ class Budget(Certifier):
 
     def deployed(self, deployment: int, plan: Plan, component: int | None = None) -> None:
         """Count a deployment at what it is certain to total."""
-        names, weights = components(plan)
+        names = plan.parts.names
         if self.form == "relative":
-            self.sums.deploy(deployment, float(weights[[name != INCUMBENT for name in names]].sum()))
+            self.sums.deploy(deployment, weight_of_others(plan))
         else:
             drawn = names if component is None or self.form == "replay" else names[component : component + 1]
-            self.windows.deploy(deployment, self._certain(drawn, weights), self._episode_id)
+            self.windows.deploy(deployment, self._certain(drawn, plan.parts.weights), self._episode_id)
         self._plans[deployment] = plan
 
     def evidence(self, deployment: int, episode: Episode) -> Evidence:
         """Return what was reported, or the replays of the components and of the incumbent."""
-        plan = self._plans.get(deployment)
-        if plan is None:
-            raise InvalidEpisode(f"deployment {deployment} is unknown or was reported before: report each once")
-        names, _ = components(plan)
-        m = self.task.num_constraints
+        plan, m = plan_of(self._plans, deployment), self.task.num_constraints
         if self.form == "sure":
             total = np.asarray(episode.total_utility, dtype=np.float64).reshape(1, m)
             reward = np.array([float(episode.total_reward or 0.0)])
-            return Evidence((GUARD + names[episode.component or 0],), np.zeros(1), total, reward)
+            return Evidence((GUARD + plan.parts.names[episode.component or 0],), np.zeros(1), total, reward)
         if episode.trace is None or self.task.move is None:
             return Evidence((), np.zeros(0), np.zeros((0, m)), np.zeros(0))
         trace, fault = self.replays.judge(episode)
-        policies = plan.policy.components if isinstance(plan.policy, Mixture) else (plan.policy,)
-        known = {INCUMBENT: self.task.incumbent} | dict(zip(names, policies, strict=True))
+        known = {INCUMBENT: self.task.incumbent} | dict(zip(plan.parts.names, plan.parts.components, strict=True))
         totals = self.replays.totals(list(known.values()), [trace], [deployment])[:, 0]
         worst = np.array([self.least_of(name) for name in known])
         utilities = np.where(totals[:, -1:] > 0, np.maximum(totals[:, 1:-1], worst), totals[:, 1:-1])
@@ -290,7 +279,9 @@ class Budget(Certifier):
 
     def apply(self, deployment: int, evidence: Evidence) -> None:
         """Put what was reported or replayed in the place of what was certain."""
-        names, weights = components(self._plans[deployment])
+        plan = self._plans[deployment]
+        if evidence.surprise:
+            self.own_leasts.clear()  # floors are no facts once chance has left its support
         if evidence.fault and self.uses_traces:
             self.void(f"an episode is not what move makes of its trace: {evidence.fault}")
         if self._invalid or not evidence.names:
@@ -300,17 +291,13 @@ class Budget(Certifier):
         self.num_reports += 1
         found = {name.removeprefix(GUARD): u for name, u in zip(evidence.names, evidence.utilities, strict=True)}
         for name, total in found.items():
-            if name in names and (total < self.least_of(name) - TOLERANCE * (1 + np.abs(total))).any():
+            if name in plan.parts.names and (total < self.least_of(name) - TOLERANCE * (1 + np.abs(total))).any():
                 self._warning = (
                     f"deployment {deployment}: {name!r} totals {total.tolist()}, below the least total "
                     f"{self.least_of(name).tolist()} that windows count on: they may miss the limit by the difference"
                 )
-        if self.form == "sure":
-            total = evidence.utilities[0]
-        else:
-            total = sum(
-                (weight * found[name] for name, weight in zip(names, weights, strict=True)), np.zeros(len(self.x))
-            )
+        weights = np.ones(1) if self.form == "sure" else plan.parts.weights
+        total = weights @ [found[name] for name in (found if self.form == "sure" else plan.parts.names)]
         if self.form == "relative":
             self.sums.settle(deployment, total, found[INCUMBENT])
         else:
@@ -327,8 +314,7 @@ class Budget(Certifier):
 
     def withdraw(self, name: str) -> None:
         """Deploy a candidate no more."""
-        if name not in self.candidates:
-            raise ValueError(f"there is no candidate {name!r}: there are {', '.join(self.bounds())}")
+        self.require_on_trial(name)
         del self.candidates[name]
 
     def change(self, constraints: Sequence[Constraint]) -> None:
@@ -350,10 +336,6 @@ class Budget(Certifier):
     def warning(self) -> str:
         """Return what a person should know of the last reports; "" if nothing."""
         return self._warning
-
-    def incumbent(self, reason: str) -> Plan:
-        """Return the plan that deploys the incumbent."""
-        return Plan(self.task.incumbent, "safe", np.full(self.task.num_constraints, np.nan), "window", reason)
 
 
 class Both(Certifier):
@@ -419,13 +401,13 @@ class Both(Certifier):
         """Return the plan of the first, with as much of its weight as the windows can pay for."""
         plan = self.first.plan()
         if self.guard.invalid_reason:
-            return self.guard.incumbent(self.guard.invalid_reason)
+            return self.guard.fallback(self.guard.invalid_reason)
         found = self.guard.guarded(plan)
         if found.source == "safe":
             return replace(found, level=self.level)
         bounds = self.first.proves(found)
         if not admits(bounds, self.task.thresholds):  # by rounding
-            return self.guard.incumbent("no mixture with a candidate passes both checks")
+            return self.guard.fallback("no mixture with a candidate passes both checks")
         return replace(found, bounds=bounds, level=self.level)
 
     def restart(self) -> None:
@@ -447,19 +429,12 @@ class Both(Certifier):
 
     def evidence(self, deployment: int, episode: Episode) -> Evidence:
         """Return the evidence of both."""
-        one, other = self.first.evidence(deployment, episode), self.guard.evidence(deployment, episode)
-        names, shares = one.names + other.names, np.concatenate([one.shares, other.shares])
-        utilities = np.concatenate([one.utilities, other.utilities])
-        rewards = np.concatenate([one.rewards, other.rewards])
-        return Evidence(names, shares, utilities, rewards, one.episode, one.fault or other.fault)
+        return self.first.evidence(deployment, episode) + self.guard.evidence(deployment, episode)
 
     def apply(self, deployment: int, evidence: Evidence) -> None:
         """Add its evidence to each."""
-        number = sum(not name.startswith(GUARD) for name in evidence.names)
-        for certifier, part in ((self.first, slice(number)), (self.guard, slice(number, None))):
-            utilities, rewards = evidence.utilities[part], evidence.rewards[part]
-            seen = evidence.names[part], evidence.shares[part], utilities, rewards
-            certifier.apply(deployment, Evidence(*seen, evidence.episode, evidence.fault))
+        self.first.apply(deployment, evidence.where(lambda name: not name.startswith(GUARD)))
+        self.guard.apply(deployment, evidence.where(lambda name: name.startswith(GUARD)))
 
     def abandoned(self, deployment: int) -> None:
         """Note that a deployment will never be reported."""
@@ -501,6 +476,11 @@ class Both(Certifier):
     def warning(self) -> str:
         """Return what a person should know of the last reports."""
         return self.guard.warning
+
+
+def weight_of_others(plan: Plan) -> float:
+    """Return the weight of everything but the incumbent."""
+    return float(plan.parts.weights[[name != INCUMBENT for name in plan.parts.names]].sum())
 
 
 def mixed(task: Task, parts: dict[str, tuple[Policy, float]], rest: float) -> Plan:

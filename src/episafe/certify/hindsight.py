@@ -8,18 +8,18 @@ from typing import ClassVar
 
 import numpy as np
 
-from episafe.certify.evidence import Accounts
+from episafe.certify.evidence import Accounts, plan_of, promise
 from episafe.certify.grid import FINENESS
 from episafe.certify.observation import Observation
 from episafe.certify.replays import Traces, replay_statistics, replays_of
 from episafe.certify.traces import TraceProposer
-from episafe.certify.trials import PROPOSAL, Trials
+from episafe.certify.trials import PROPOSAL, Trials, named
 from episafe.core.agent import Candidate, Certifier, Evidence, Goal, Proposer
 from episafe.core.checks import as_probability
 from episafe.core.errors import InvalidEpisode, InvalidProblem
 from episafe.core.policy import Policy
 from episafe.core.task import Constraint, Task
-from episafe.core.types import INCUMBENT, Array, Episode, Plan, Settings
+from episafe.core.types import INCUMBENT, Array, Episode, IntArray, Plan, Settings
 from episafe.kernels.mixture import best_weights
 from episafe.kernels.replay import forecast_bound
 from episafe.kernels.wealth import BETS, LARGEST
@@ -88,7 +88,6 @@ class Hindsight(Certifier):
         self.num_episodes = self.num_traces = 0
         self.next_proposal, self.next_choice = FIRST, 0
         self._plan: Plan | None = None  # in force until the next choice
-        self._open: set[int] = set()  # deployments without a report
 
     def __repr__(self) -> str:
         return f"Hindsight(delta={self.delta:g})"
@@ -127,9 +126,7 @@ class Hindsight(Certifier):
 
     def settings(self) -> Settings:
         """Return delta and the statement."""
-        promise = "every deployed mixture has expected utility at least the threshold, in all episodes together"
-        statement = f"{promise}, with probability {1 - self.delta:g}, if: {ASSUMES}"
-        return {"certifier": self.name, "delta": self.delta, "statement": statement}
+        return promise(self.name, self.delta, ASSUMES)
 
     # when to try which candidate
 
@@ -147,14 +144,13 @@ class Hindsight(Certifier):
         if self.goal() is None or not isinstance(proposer, TraceProposer) or not proposer.num_traces:
             return None
         self._wait()
-        found = self._most_promising(proposer)
+        found = named(self._most_promising(proposer), self.observed.accounts.num_candidates + 1)
         if found is None:
             return None
-        name = f"{PROPOSAL}{self.observed.accounts.num_candidates + 1}"
-        found.policy.name = name
         totals = proposer.totals(found.policy)
-        statistics = replay_statistics(self.task, totals) | {REPLAYED_REWARD: float(totals[:, 0].sum())}
-        return replace(found, name=name, statistics=statistics)
+        return replace(
+            found, statistics=replay_statistics(self.task, totals) | {REPLAYED_REWARD: float(totals[:, 0].sum())}
+        )
 
     def postpone(self) -> None:
         """Ask for no proposal before there are 60 % more traces."""
@@ -235,7 +231,6 @@ class Hindsight(Certifier):
 
     def deployed(self, deployment: int, plan: Plan, component: int | None = None) -> None:
         """Count a deployment at its worst for every candidate on trial, until its trace is reported."""
-        self._open.add(deployment)
         self.observed.deployed(deployment, plan, component)
         if not self.refuted:
             for accounts in self.trials.both:
@@ -247,30 +242,19 @@ class Hindsight(Certifier):
         An episode without states, as after actions by a person, says nothing of its components: it stays at its worst.
         Raise InvalidEpisode if the episode does not fit the deployment, or if `move` fails at what was reported.
         """
-        if deployment not in self._open:
-            raise InvalidEpisode(f"deployment {deployment} is unknown or was reported before: report each once")
-        task, names = self.task, list[str]()
-        totals, shares = np.zeros((0, 1 + task.num_constraints)), np.zeros(0)
-        seen = self.observed.evidence(deployment, episode) if episode.states is not None else None
-        fault = surprise = ""
-        if episode.trace is not None and not self.refuted and task.move is not None:
+        plan_of(self.observed._plans, deployment)
+        names, totals, fault, surprise = list[str](), np.zeros((0, 1 + self.task.num_constraints)), "", ""
+        if episode.trace is not None and not self.refuted and self.task.move is not None:
             trace, fault = self.replays.judge(episode)
             if not fault:
-                rows = self.accounts.rows
-                policies = [policy for i in rows if (policy := self.trials.policies[i]) is not None]
-                names = [self.accounts.names[i] for i in rows]
-                totals, shares = self.totals_of(policies, [trace], [deployment])[:, 0], np.ones(len(rows))
+                names, policies = self.trials.listed(self.accounts.rows)
+                totals = self.totals_of(policies, [trace], [deployment])[:, 0]
                 surprise = "" if self.surprised else self.replays.surprise_of(episode, trace)
+        shares = np.ones(len(names))
         found = Evidence(tuple(names), shares, totals[:, 1:], totals[:, 0], fault=fault, surprise=surprise)
-        if seen is None:
+        if episode.states is None:
             return found
-        return replace(
-            found,
-            names=found.names + tuple(OBSERVED + name for name in seen.names),
-            shares=np.concatenate([found.shares, seen.shares]),
-            utilities=np.concatenate([found.utilities, seen.utilities]),
-            rewards=np.concatenate([found.rewards, seen.rewards]),
-        )
+        return found + self.observed.evidence(deployment, episode).renamed(lambda name: OBSERVED + name)
 
     def totals_of(self, policies: Sequence[Policy], traces: Traces, keys: Sequence[int]) -> Array:
         """Return total reward and utilities (n, E, 1 + m) of policies on each trace.
@@ -284,30 +268,21 @@ class Hindsight(Certifier):
 
     def apply(self, deployment: int, evidence: Evidence) -> None:
         """Credit every candidate with its replay, and the components with what was observed."""
-        seen = np.array([name.startswith(OBSERVED) for name in evidence.names], dtype=bool)
-        names = tuple(name for name, is_seen in zip(evidence.names, seen.tolist(), strict=True) if not is_seen)
-        own = tuple(name.removeprefix(OBSERVED) for name in evidence.names[len(names) :])
-        self.observed.apply(
-            deployment, Evidence(own, evidence.shares[seen], evidence.utilities[seen], evidence.rewards[seen])
-        )
+        seen = evidence.where(lambda name: name.startswith(OBSERVED))
+        self.observed.apply(deployment, seen.renamed(lambda name: name.removeprefix(OBSERVED)))
         self.num_episodes += 1
-        self._open.discard(deployment)
+        replayed = evidence.where(lambda name: not name.startswith(OBSERVED))
         if evidence.fault:
             self.void(f"an episode is not what move makes of its trace: {evidence.fault}")
-        elif names and not self.refuted:
+        elif replayed.names and not self.refuted:
             if evidence.surprise:
                 self._end_floors(evidence.surprise)
-            rows = np.array([self.accounts.row(name) for name in names], dtype=np.int64)
-            known = rows >= 0
-            shares, utilities = evidence.shares[~seen], evidence.utilities[~seen]
-            for accounts in self.trials.both:  # a total below a floor is one that could not be replayed to its end
-                above = (
-                    np.maximum(utilities, accounts.wealth.least[rows])
-                    if accounts is not self.trials.plain
-                    else utilities
+            rows, found = self.accounts.known(replayed)
+            for accounts in self.trials.both:
+                accounts.credit(
+                    deployment, rows, found.shares, self.trials.above_floors(accounts, rows, found.utilities)
                 )
-                accounts.credit(deployment, rows[known], shares[known], above[known])
-            self.trials.credit(names, shares, evidence.rewards[~seen])
+            self.trials.credit(rows, found)
             self.num_traces += 1
 
     def replayed(self, episodes: Sequence[Episode]) -> tuple[tuple[str, ...], Array]:
@@ -321,17 +296,15 @@ class Hindsight(Certifier):
             if fault:
                 raise InvalidEpisode(f"logged episode {number} is not what move makes of its trace: {fault}")
             traces.append(trace)
-        rows = self.accounts.rows[1:]
-        policies = [policy for i in rows if (policy := self.trials.policies[i]) is not None]
+        names, policies = self.trials.listed(self.accounts.rows[1:])
         totals = self.totals_of(policies, traces, range(-len(traces), 0))  # keys that no deployment has
-        return tuple(self.accounts.names[i] for i in rows), totals[:, :, 1:]
+        return tuple(names), totals[:, :, 1:]
 
     def read_log(self, names: Sequence[str], shares: Array, utilities: Array) -> None:
         """Add logged traces before the first deployment."""
         rows = np.array([self.accounts.row(name) for name in names])
         for accounts in self.trials.both:
-            above = np.maximum(utilities, accounts.wealth.least[rows][:, None])
-            accounts.read_log(rows, shares, utilities if accounts is self.trials.plain else above)
+            accounts.read_log(rows, shares, self.trials.above_floors(accounts, rows, utilities))
         self.num_traces += shares.shape[1]
         self._plan = None
 
@@ -344,7 +317,6 @@ class Hindsight(Certifier):
 
     def abandoned(self, deployment: int) -> None:
         """Forget the plan of a deployment that will never be reported; it stays at its worst."""
-        self._open.discard(deployment)
         self.observed.abandoned(deployment)
 
     def bounds(self) -> dict[str, Array]:
@@ -360,13 +332,13 @@ class Hindsight(Certifier):
 
     def promote(self, name: str) -> None:
         """Let a certified candidate act wherever the incumbent would."""
+        self.require_on_trial(name, INCUMBENT)
         (self.observed.trials if self.refuted else self.trials).promote(name)
         self._plan = None
 
     def withdraw(self, name: str) -> None:
         """End the trial of a candidate."""
-        if name == INCUMBENT or name not in self.bounds():
-            raise ValueError(f"no candidate {name!r} is on trial: there are {', '.join(self.bounds())}")
+        self.require_on_trial(name)
         self.trials.withdraw(name)
         if self.observed.accounts.row(name) > 0:
             self.observed.withdraw(name)
@@ -423,6 +395,13 @@ class ReplayTrials(Trials):
     def both(self) -> tuple[Accounts, ...]:
         """Return the accounts that replays count for."""
         return (self.plain,) if self.accounts is self.plain else (self.plain, self.accounts)
+
+    def above_floors(self, accounts: Accounts, rows: IntArray, utilities: Array) -> Array:
+        """Return replayed totals (R, …, m) for these accounts: one below a floor could not be replayed to its end."""
+        if accounts is self.plain:
+            return utilities
+        least = accounts.wealth.least[rows]
+        return np.maximum(utilities, least.reshape(len(rows), *[1] * (utilities.ndim - 2), -1))
 
     def add(self, candidate: Candidate, guess: float) -> int:
         """Put a candidate on trial in all accounts; return its row."""

@@ -7,15 +7,13 @@ from typing import ClassVar
 
 import numpy as np
 
-from episafe.certify.evidence import Accounts, components, shares_of
+from episafe.certify.evidence import Accounts, plan_of, promise, shares_of
 from episafe.certify.grid import FINENESS
-from episafe.certify.trials import PAYS, PROPOSAL, Trials
+from episafe.certify.trials import PAYS, PROPOSAL, Trials, named
 from episafe.core.agent import Candidate, Certifier, Evidence, Goal, Proposer
 from episafe.core.checks import TOLERANCE, as_probability
-from episafe.core.errors import InvalidEpisode
-from episafe.core.policy import Mixture
 from episafe.core.task import Constraint, Task
-from episafe.core.types import Array, Episode, Plan, Settings
+from episafe.core.types import INCUMBENT, Array, Episode, Plan, Settings
 
 # These change the regret and never the guarantee; set on the released problems of seeds 1000 to 1063, and on
 # inventory, battery and cloud of seeds 1000 to 1011.
@@ -86,9 +84,7 @@ class Observation(Certifier):
 
     def settings(self) -> Settings:
         """Return delta and the statement."""
-        promise = "every deployed mixture has expected utility at least the threshold, in all episodes together"
-        statement = f"{promise}, with probability {1 - self.delta:g}, if: {ASSUMES}"
-        return {"certifier": self.name, "delta": self.delta, "statement": statement}
+        return promise(self.name, self.delta, ASSUMES)
 
     # when to try which candidate
 
@@ -211,12 +207,8 @@ class Observation(Certifier):
         return again or self._named(new, **statistics)
 
     def _named(self, candidate: Candidate | None, **more: float) -> Candidate | None:
-        if candidate is None:
-            return None
-        statistics = {**candidate.statistics, **more}
-        name = f"{PROPOSAL}{self.accounts.num_candidates + 1}"
-        candidate.policy.name = name
-        return replace(candidate, name=name, statistics=statistics)
+        found = named(candidate, self.accounts.num_candidates + 1)
+        return None if found is None else replace(found, statistics={**found.statistics, **more})
 
     def _worth(self, reward: float, utility: float, log_term: float, own: float) -> float:
         """Return what a policy of this reward and utility earns, with the policy that pays for it, in episodes ahead.
@@ -291,27 +283,21 @@ class Observation(Certifier):
     def deployed(self, deployment: int, plan: Plan, component: int | None = None) -> None:
         """Count a deployment at its worst for every component of its plan, whichever acts."""
         self._plans[deployment] = plan
-        names, _ = components(plan)
-        self.accounts.expect(deployment, [row for row in map(self.accounts.row, names) if row >= 0])
+        self.accounts.expect(deployment, [row for row in map(self.accounts.row, plan.parts.names) if row >= 0])
 
     def evidence(self, deployment: int, episode: Episode) -> Evidence:
         """Return the share of each component and the total utility; raise if no component acts like this."""
-        plan = self._plans.get(deployment)
-        if plan is None:
-            raise InvalidEpisode(f"deployment {deployment} is unknown or was reported before: report each once")
-        names, weights = components(plan)
-        policies = plan.policy.components if isinstance(plan.policy, Mixture) else (plan.policy,)
-        shares = shares_of(self.task, policies, weights, episode)
-        utilities = np.array([episode.total_utility] * len(names))
-        return Evidence(names, shares, utilities, np.full(len(names), float(episode.total_reward or 0.0)))
+        plan = plan_of(self._plans, deployment)
+        n, shares = len(plan.parts.names), shares_of(self.task, plan.parts.components, plan.parts.weights, episode)
+        rewards = np.full(n, float(episode.total_reward or 0.0))
+        return Evidence(plan.parts.names, shares, np.array([episode.total_utility] * n), rewards)
 
     def apply(self, deployment: int, evidence: Evidence) -> None:
         """Credit the components that are still on trial."""
         self._plans.pop(deployment, None)
-        rows = np.array([self.accounts.row(name) for name in evidence.names], dtype=np.int64)
-        known = rows >= 0
-        self.accounts.credit(deployment, rows[known], evidence.shares[known], evidence.utilities[known])
-        self.trials.credit(evidence.names, evidence.shares, evidence.rewards)
+        rows, found = self.accounts.known(evidence)
+        self.accounts.credit(deployment, rows, found.shares, found.utilities)
+        self.trials.credit(rows, found)
         self.num_episodes += 1
         self.look()
 
@@ -333,12 +319,13 @@ class Observation(Certifier):
 
     def promote(self, name: str) -> None:
         """Let a certified candidate act wherever the incumbent would."""
+        self.require_on_trial(name, INCUMBENT)
         self.trials.promote(name)
 
     def withdraw(self, name: str) -> None:
         """End the trial of a candidate; if it was the newest, another is asked for."""
-        if self.trials.withdraw(name) <= 0:
-            raise ValueError(f"no candidate {name!r} is on trial: there are {', '.join(self.bounds())}")
+        self.require_on_trial(name)
+        self.trials.withdraw(name)
         if not self.trials.newest:
             self.trial_began = self.trial_ends = self.num_episodes
             self._promised = math.nan

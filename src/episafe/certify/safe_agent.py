@@ -14,7 +14,7 @@ from episafe.certify.trials import check_name
 from episafe.core.agent import Agent, Candidate, Certifier, Proposer, register
 from episafe.core.errors import Infeasible
 from episafe.core.task import Constraint, ProblemLike, make_constraints
-from episafe.core.types import INCUMBENT, Array, Episode, PerLimit, Plan, Settings
+from episafe.core.types import Array, Episode, PerLimit, Plan, Settings
 from episafe.linear.planner import SoftmaxProposer
 
 
@@ -131,8 +131,6 @@ class SafeAgent(Agent):
 
     def withdraw(self, name: str) -> None:
         """End the trial of a candidate."""
-        if name == INCUMBENT:
-            raise ValueError("the incumbent pays for all trials and cannot be withdrawn")
         others = [one for one in self.candidates if one.name != name]
         if len(others) == len(self.candidates):
             self.certifier.withdraw(name)

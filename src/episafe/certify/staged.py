@@ -6,7 +6,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from episafe.certify.evidence import Accounts, components
+from episafe.certify.evidence import Accounts, plan_of, promise
 from episafe.certify.observation import FIRST_MARGIN, SHORTEST_TRIAL, SOBERNESS, Observation
 from episafe.certify.race import AHEAD, Race
 from episafe.core.agent import Candidate, Evidence, Goal, Proposer
@@ -42,10 +42,8 @@ class Staged(Observation):
 
     def settings(self) -> Settings:
         """Return delta and the statement."""
-        promise = "every deployed mixture has expected utility at least the threshold, in all episodes together"
         slack = " + slack" if all(one.slack is not None for one in self.task.constraints) else ""
-        statement = f"{promise}, with probability {1 - self.delta:g}, if: {ASSUMES}{slack}"
-        return {"certifier": self.name, "delta": self.delta, "statement": statement}
+        return promise(self.name, self.delta, ASSUMES + slack)
 
     def goal(self) -> Goal | None:
         """Return what to propose next; None while a candidate is on trial: those of the user come first."""
@@ -76,16 +74,12 @@ class Staged(Observation):
     def deployed(self, deployment: int, plan: Plan, component: int | None = None) -> None:
         """Count a deployment at its worst for the policy that was drawn; for all that may act, if none was yet."""
         self._plans[deployment] = plan
-        names = components(plan)[0]
-        names = names if component is None else names[component : component + 1]
+        names = plan.parts.names if component is None else plan.parts.names[component : component + 1]
         self.accounts.expect(deployment, [row for row in map(self.accounts.row, names) if row >= 0])
 
     def evidence(self, deployment: int, episode: Episode) -> Evidence:
         """Return share 1 for the component that acted, 0 for the others."""
-        plan, component = self._plans.get(deployment), episode.component
-        if plan is None:
-            raise InvalidEpisode(f"deployment {deployment} is unknown or was reported before: report each once")
-        names = components(plan)[0]
+        names, component = plan_of(self._plans, deployment).parts.names, episode.component
         component = 0 if component is None and len(names) == 1 else component
         if component not in range(len(names)):
             raise InvalidEpisode(f"component is {component!r}: give the position in {names} of the policy that acted")
@@ -94,15 +88,14 @@ class Staged(Observation):
 
     def apply(self, deployment: int, evidence: Evidence) -> None:
         """Credit the policy that acted; the others no longer wait for this deployment."""
-        rows = np.array([self.accounts.row(name) for name in evidence.names], dtype=np.int64)
+        rows, found = self.accounts.known(evidence)
         # the total is that of the acting policy: the least total of another one says nothing of it
-        others, utilities = evidence.shares == 0, evidence.utilities.copy()
-        utilities[others] = np.maximum(utilities, self.accounts.wealth.least[rows])[others]
-        known, acted = rows >= 0, int(np.argmax(evidence.shares))
+        acted, least = found.shares[:, None] > 0, self.accounts.wealth.least[rows]
+        utilities = np.where(acted, found.utilities, np.maximum(found.utilities, least))
         self._plans.pop(deployment, None)
-        self.accounts.credit(deployment, rows[known], evidence.shares[known], utilities[known])
-        if known[acted]:
-            self.trials.see(rows[acted], evidence.utilities[acted], float(evidence.rewards[acted]))
+        self.accounts.credit(deployment, rows, found.shares, utilities)
+        for k in np.flatnonzero(found.shares):
+            self.trials.see(rows[k], found.utilities[k], float(found.rewards[k]))
         self.num_episodes += 1
         self.trials.judge()
 

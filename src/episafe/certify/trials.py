@@ -5,11 +5,12 @@ What is proved of each candidate is in `Accounts`; every plan that is made here 
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
-from episafe.certify.evidence import Accounts, admits, components
-from episafe.core.agent import Candidate
+from episafe.certify.evidence import Accounts, admits
+from episafe.core.agent import Candidate, Evidence
 from episafe.core.policy import Mixture, Policy
 from episafe.core.task import Task
 from episafe.core.types import INCUMBENT, Array, IntArray, Plan
@@ -60,6 +61,11 @@ class Trials:
     def score(self, row: int) -> float:
         """Return how good a candidate seems."""
         return float(score_of(self.ranking, row))
+
+    def listed(self, rows: Sequence[int]) -> tuple[list[str], list[Policy]]:
+        """Return the names and the policies in these rows."""
+        names = [self.accounts.names[i] for i in rows]
+        return names, [policy for i in rows if (policy := self.policies[i]) is not None]
 
     def add(self, candidate: Candidate, guess: float) -> int:
         """Put a candidate on trial; return its row. A proposal may take the row of the least useful one."""
@@ -126,8 +132,6 @@ class Trials:
     def promote(self, name: str) -> None:
         """Let a certified candidate act wherever the incumbent would; "incumbent" undoes it."""
         row = self.accounts.row(name)
-        if row < 0:
-            raise ValueError(f"no policy {name!r} is on trial: there are {', '.join(self.accounts.bounds())}")
         if row and not admits(self.lower[row], self.accounts.thresholds):
             proved = self.lower[row].tolist()
             raise ValueError(f"{name!r} is proved to reach {proved}, below the limits: promote certified policies only")
@@ -179,28 +183,25 @@ class Trials:
         bounds = self.accounts.bounds_of(by_row, lower)
         if list(rows) == [0] or not admits(bounds, self.accounts.thresholds):
             return self.fallback("no mixture with a candidate seems better")
-        policies = [one for i in rows if (one := self.policies[i]) is not None]
-        names = [self.accounts.names[i] for i in rows]
+        names, policies = self.listed(rows)
         deployed = policies[0] if len(rows) == 1 else Mixture(policies, weights, names)
         return Plan(deployed, "search", bounds, "theorem", lam=self.lams[rows[0]])
 
     def proves(self, plan: Plan, lower: Array) -> Array:
         """Return what bounds (n, m) prove of a plan, by the arithmetic of the check; −∞ if a component has no row."""
-        names, weights = components(plan)
-        rows, by_row = [self.accounts.row(name) for name in names], np.zeros(len(lower))
-        by_row[rows] = weights
+        rows, by_row = [self.accounts.row(name) for name in plan.parts.names], np.zeros(len(lower))
+        by_row[rows] = plan.parts.weights
         return self.accounts.bounds_of(by_row, lower) if min(rows) >= 0 else np.full(lower.shape[1], -np.inf)
 
     def fallback(self, reason: str) -> Plan:
         """Return the plan that deploys the incumbent."""
-        return Plan(self.task.incumbent, "safe", np.full(self.task.num_constraints, np.nan), "theorem", reason)
+        return Plan.fallback(self.task, "theorem", reason)
 
-    def credit(self, names: Sequence[str], shares: Array, rewards: Array) -> None:
-        """Add the rewards of an episode to the candidates, by their shares."""
-        for name, share, reward in zip(names, shares.tolist(), rewards.tolist(), strict=True):
-            row = self.accounts.row(name)
-            if row >= 0:
-                self.ranking.rewards[row] += share * reward, share
+    def credit(self, rows: IntArray, evidence: Evidence) -> None:
+        """Add the rewards of an episode to rows (R,), by their shares."""
+        parts = evidence.shares.tolist(), evidence.rewards.tolist()
+        for row, share, reward in zip(rows.tolist(), *parts, strict=True):
+            self.ranking.rewards[row] += share * reward, share
 
     def forecast(self, row: int) -> float:
         """Return about how many more episodes it takes until every bound of a row reaches its limit; ∞ if never.
@@ -222,6 +223,14 @@ class Trials:
             return math.inf
         weight = (wealth.lower[0, c] - b) / (wealth.lower[0, c] - wealth.lower[i, c])
         return float((wealth.log_term[i, c] - best) * own / best / weight)
+
+
+def named(candidate: Candidate | None, number: int) -> Candidate | None:
+    """Return a proposal, if there is one, with the name that candidate `number` has."""
+    if candidate is None:
+        return None
+    candidate.policy.name = f"{PROPOSAL}{number}"
+    return replace(candidate, name=candidate.policy.name)
 
 
 def check_name(name: str, known: Sequence[str]) -> None:

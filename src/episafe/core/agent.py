@@ -139,8 +139,8 @@ class Agent(ABC):
 
     def incumbent_plan(self, reason: str = "", bounds: Array | None = None) -> Plan:
         """Return the plan that deploys the incumbent."""
-        bounds = np.full(self.task.num_constraints, np.nan) if bounds is None else bounds
-        return Plan(self.task.incumbent, "safe", bounds, self.level, reason)
+        plan = Plan.fallback(self.task, self.level, reason)
+        return plan if bounds is None else replace(plan, bounds=bounds)
 
     def bounds(self) -> dict[str, Array]:
         """Return the lower bounds (m,) that hold for each policy, by name; the incumbent's is assumed."""
@@ -201,6 +201,28 @@ class Evidence:
     episode: Episode | None = None  # in canonical form, for certifiers that learn from transitions (Box, FreshData)
     fault: str = ""  # where the episode is not what `move` makes of its trace; "" if nowhere
     surprise: str = ""  # what chance brought that is not in the support; "" if nothing
+
+    def where(self, keep: Callable[[str], bool]) -> "Evidence":
+        """Return the evidence of the names that `keep` accepts."""
+        rows = [i for i, name in enumerate(self.names) if keep(name)]
+        parts = self.shares[rows], self.utilities[rows], self.rewards[rows]
+        return Evidence(tuple(self.names[i] for i in rows), *parts, self.episode, self.fault, self.surprise)
+
+    def renamed(self, name_of: Callable[[str], str]) -> "Evidence":
+        """Return the same evidence under other names."""
+        return replace(self, names=tuple(map(name_of, self.names)))
+
+    def __add__(self, other: "Evidence") -> "Evidence":
+        """Return what two certifiers read in one report."""
+        return Evidence(
+            self.names + other.names,
+            np.concatenate([self.shares, other.shares]),
+            np.concatenate([self.utilities, other.utilities]),
+            np.concatenate([self.rewards, other.rewards]),
+            self.episode or other.episode,
+            self.fault or other.fault,
+            self.surprise or other.surprise,
+        )
 
 
 class Proposer:
@@ -276,6 +298,10 @@ class Certifier(ABC):
     def plan(self) -> Plan:
         """Return the best mixture that may be deployed now, trials included; else the incumbent."""
 
+    def fallback(self, reason: str) -> Plan:
+        """Return the plan that deploys the incumbent."""
+        return Plan.fallback(self.task, self.level, reason)
+
     def announce(self, episode_id: str) -> None:
         """Note the id of the next deployment, for certifiers with a calendar; raise if it has no place there."""
 
@@ -314,12 +340,11 @@ class Certifier(ABC):
 
     def proves(self, plan: Plan) -> Array:
         """Return what is proved of a plan now, (m,): Σ w_i L_i by name; −∞ if nothing is known of a component."""
-        bounds, policy = self.bounds(), plan.policy
-        names = (INCUMBENT if plan.source == "safe" else policy.name,) if isinstance(policy, Policy) else policy.names
-        if not all(name in bounds for name in names):
+        bounds, parts = self.bounds(), plan.parts
+        if not all(name in bounds for name in parts.names):
             return np.full(self.task.num_constraints, -np.inf)
-        weights = [1.0] if isinstance(policy, Policy) else policy.weights.tolist()
-        return np.sum([weight * bounds[name] for name, weight in zip(names, weights, strict=True)], axis=0)
+        pairs = zip(parts.names, parts.weights.tolist(), strict=True)
+        return np.sum([weight * bounds[name] for name, weight in pairs], axis=0)
 
     def refusal(self, plan: Plan) -> str:
         """Return why a plan may not be deployed next, by what is recorded; "" if it may."""
@@ -334,6 +359,12 @@ class Certifier(ABC):
     def read_log(self, names: Sequence[str], shares: Array, utilities: Array) -> None:
         """Add logged episodes before the first deployment: shares (n, E) and total utilities (n, E, m)."""
         self._refuse("reads no logs: prove a limit with es.prove, and give the policy")
+
+    def require_on_trial(self, name: str, *others: str) -> None:
+        """Raise ValueError unless a policy is a candidate on trial, or one of `others`."""
+        known = self.bounds()
+        if name not in others and (name == INCUMBENT or name not in known):
+            raise ValueError(f"no policy {name!r} is on trial as a candidate: there are {', '.join(known)}")
 
     def promote(self, name: str) -> None:
         """Let a certified candidate act wherever the incumbent would."""

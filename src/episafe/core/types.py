@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeGuard, get_args
 
 import numpy as np
@@ -10,6 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 if TYPE_CHECKING:
     from episafe.core.policy import Mixture, Policy
+    from episafe.core.task import Task
 
 Array = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -128,3 +130,17 @@ class Plan:
     reason: str = ""
     lam: float = math.nan
     id: int = 0
+
+    @classmethod
+    def fallback(cls, task: "Task", level: Level, reason: str = "") -> "Plan":
+        """Return the plan that deploys the incumbent."""
+        return cls(task.incumbent, "safe", np.full(task.num_constraints, math.nan), level, reason)
+
+    @cached_property
+    def parts(self) -> "Mixture":
+        """Return the policies that may act, with weights and names: a single policy as a mixture of one."""
+        from episafe.core.policy import Mixture  # which imports this module
+
+        if isinstance(self.policy, Mixture):
+            return self.policy
+        return Mixture([self.policy], np.ones(1), [INCUMBENT if self.source == "safe" else self.policy.name])

@@ -632,13 +632,7 @@ class Session:
 
     def withdraw(self, name: str, *, reason: str) -> None:
         """End the trial of a candidate; the δ that it spent stays spent."""
-
-        def withdraw(certifier: Certifier) -> None:
-            if name == INCUMBENT or name not in certifier.bounds():
-                raise ValueError(f"no candidate {name!r} is on trial: there are {', '.join(certifier.bounds())}")
-            certifier.withdraw(name)
-
-        self._decide(Decide("withdraw", as_reason(reason), name=name), withdraw)
+        self._decide(Decide("withdraw", as_reason(reason), name=name), lambda certifier: certifier.withdraw(name))
 
     def change(self, *, threshold: Any = None, slack: Any = None, reason: str) -> None:
         """Use other thresholds or slacks from now on, one per limit or by name; proved bounds stay valid.

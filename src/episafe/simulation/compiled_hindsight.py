@@ -8,7 +8,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from episafe.certify.evidence import Accounts, components
+from episafe.certify.evidence import Accounts
 from episafe.certify.hindsight import Hindsight
 from episafe.certify.replays import ListedReplays
 from episafe.certify.safe_agent import SafeAgent
@@ -69,7 +69,7 @@ def _play_block(
     first_id = agent._num_plans
     plan = certifier.plan()
     agent.adopt(plan, number)
-    policies = plan.policy.components if isinstance(plan.policy, Mixture) else (plan.policy,)
+    policies = plan.parts.components
     acting = np.zeros(number, dtype=np.int64)
     if isinstance(plan.policy, Mixture):
         acting = plan.policy.draw_many(world.streams.mixing, number)
@@ -82,7 +82,7 @@ def _play_block(
     rewards, utilities = np.cumsum(made.rewards, axis=1)[:, -1], np.cumsum(made.utilities, axis=1)[:, -1]
     if columns.totals is not None:
         columns.totals[k : k + number] = np.column_stack([rewards, utilities])
-    observed, names = certifier.observed, components(plan)[0]
+    observed, names = certifier.observed, plan.parts.names
     each = len(names), 1, 1
     shares = _shares(plan, made)
     _credit(observed.accounts, names, shares, np.tile(utilities, each))
@@ -108,9 +108,9 @@ def _shares(plan: Plan, made: Traced) -> Array:
     E, H = made.actions.shape
     if not isinstance(plan.policy, Mixture):
         return np.ones((1, E))
-    tables = np.stack([policy.table() for policy in plan.policy.components], axis=-1)
-    shares = np.tile(plan.policy.weights, (E, 1))
-    share_out(tables[np.arange(H), made.states[:, :H], made.actions], len(plan.policy.weights), shares)
+    tables = np.stack([policy.table() for policy in plan.parts.components], axis=-1)
+    shares = np.tile(plan.parts.weights, (E, 1))
+    share_out(tables[np.arange(H), made.states[:, :H], made.actions], len(plan.parts.weights), shares)
     return np.ascontiguousarray(shares.T)
 
 
