@@ -245,6 +245,36 @@ def optpess_primaldual(
     return found
 
 
+# ---- Ding et al. 2021
+
+
+def opdop(
+    task: Any, all_counts: list[np.ndarray], K: int, delta: float, m: float
+) -> list[tuple[np.ndarray, float, float]]:
+    """π^k, the Y^{k−1} that made it, and V_g^k, for the counts before each episode k = 1, 2, …"""
+    H, S, A = task.reward.shape
+    alpha, eta, theta, chi = math.sqrt(math.log(A)) / (H**2 * math.sqrt(K)), 1 / math.sqrt(K), 1 / K, 2 * H / task.slack
+    beta = m * H * math.sqrt(S * math.log(S * A * H * K / delta))
+    policy, Q, Y, V_g = np.full((H, S, A), 1 / A), np.zeros((H, S, A, 2)), 0.0, task.threshold
+    found = []
+    for counts in all_counts:
+        now = np.zeros((H, S, A))
+        for h, s in itertools.product(range(H), range(S)):
+            mixed = (1 - theta) * policy[h, s] + theta / A
+            now[h, s] = mixed * np.exp(alpha * (Q[h, s, :, 0] + Y * Q[h, s, :, 1]))
+            now[h, s] /= now[h, s].sum()
+        made_by, Y = Y, min(max(0.0, Y + eta * (task.threshold - V_g)), chi)
+        n = counts.sum(axis=3) + 1
+        gamma = beta * n**-0.5
+        P = counts / n[..., None]
+        Q, policy, V = clipped(
+            P, task.reward + gamma, task.utility + gamma, [H - h for h in range(H)], lambda h, s, _, now=now: now[h, s]
+        )
+        V_g = float(V[task.initial_state])
+        found.append((policy, made_by, V_g))
+    return found
+
+
 # ---- Jin et al. 2020 and Ghosh et al. 2022, one-hot features: Λ = n + 1
 
 

@@ -1,5 +1,7 @@
 """Records of the first edition: the same problems, agents and seeds give the same records.
 
+Agents that came later have records of their first version: opdop.
+
 `python tests/test_golden.py observation hindsight` writes the records of these certifiers again. It was done when:
 
 - the bets of all certified means became bold and flat (kernels/wealth.py): observation, hindsight, rollout;
@@ -14,6 +16,7 @@ import numpy as np
 import pytest
 
 import episafe as es
+from episafe.algorithms import registered_agents
 from episafe.core.agent import Goal
 
 GOLDEN = Path(__file__).parent.parent / "tests" / "golden"
@@ -46,11 +49,6 @@ CHANGED = (
      "of one seed in one episode, two policies have the same objective to 1e-15"),
 )  # fmt: skip
 FIXED = ("uniform", "incumbent", "optimum")
-CLASSES = {
-    "optcmdp": "OptCMDP", "optcmdp-bonus": "OptCMDPBonus", "optdual": "OptDual", "optprimaldual": "OptPrimalDual",
-    "optpess-lp": "OptPessLP", "optpess-primaldual": "OptPessPrimalDual", "lsvi-ucb": "LSVIUCB",
-    "ghosh2022": "Ghosh2022", "epsmix": "EpsMix", "stepmix": "StepMix", "triple-q": "TripleQ",
-}  # fmt: skip
 BANDITS = {
     "oplbsp": "OPLBSP", "oplb": "OPLB", "safe-lucb": "SafeLUCB", "roful": "ROFUL", "oful": "OFUL",
     "incumbent": "Incumbent",
@@ -105,7 +103,7 @@ def make_agent(case, problem, i):
         return es.DOPE(problem, constants, radius=es.Radius(**options.pop("radius")), **options)
     if name == "dope-authors":
         return es.DOPE.authors(problem, **options)
-    return getattr(es, CLASSES[name])(problem, **options)
+    return registered_agents()[name][1](problem, **options)
 
 
 def columns_of(case, i):

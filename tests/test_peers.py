@@ -9,6 +9,7 @@ import pytest
 import episafe as es
 import oracles
 import peer_oracles as slow
+from episafe.algorithms import registered_agents
 from episafe.linear.counts import extended_optimum
 
 K, DELTA = 1000, 0.05
@@ -119,16 +120,17 @@ def test_optcmdp_bonus_is_the_linear_program_with_a_bonus():
 
 
 STEPPED = {
-    "optdual": ("OptDual", slow.optdual),
-    "optprimaldual": ("OptPrimalDual", slow.optprimaldual),
-    "optpess-primaldual": ("OptPessPrimalDual", slow.optpess_primaldual),
-    "ghosh2022": ("Ghosh2022", slow.ghosh2022),
+    "optdual": slow.optdual,
+    "optprimaldual": slow.optprimaldual,
+    "optpess-primaldual": slow.optpess_primaldual,
+    "ghosh2022": slow.ghosh2022,
+    "opdop": slow.opdop,
 }
 
 
 @pytest.mark.parametrize("name", STEPPED)
 def test_a_primal_dual_agent_takes_the_steps_of_its_slow_version(name):
-    make, oracle = getattr(es, STEPPED[name][0]), STEPPED[name][1]
+    make, oracle = registered_agents()[name][1], STEPPED[name]
     largest = 0.0
     for task, episodes, bonus, _ in problems():
         agent, counts, seen, plans = make(task, K, DELTA, bonus), np.zeros((*task.reward.shape, 2)), [], []
@@ -142,6 +144,13 @@ def test_a_primal_dual_agent_takes_the_steps_of_its_slow_version(name):
             assert (plan.lam, plan.bounds[0]) == pytest.approx((lam, utility), abs=1e-8)
             largest = max(largest, lam)
     assert largest > 0.05  # else λ was never stepped
+
+
+def test_opdop_promises_at_least_the_true_utility_with_the_bonus_of_its_theorem_and_less_without():
+    cmdp, make = es.make("tabular", seed=0), registered_agents()["opdop"][1]
+    with_bonus, without = (es.run(cmdp, make(cmdp.task, 200, bonus=bonus), 200) for bonus in (1.0, 0.0))
+    assert (with_bonus.bounds >= with_bonus.utility_values).all()
+    assert (without.bounds < without.utility_values).any()
 
 
 def test_lsvi_ucb_is_greedy_for_its_optimistic_values():
