@@ -37,7 +37,7 @@ EVERY = Every()
 
 @dataclass(frozen=True)
 class AgentFacts:
-    """What is known of an agent by name."""
+    """The facts about a registered agent that commands and sweeps use."""
 
     name: str  # on the command line and in records
     label: str  # what reports call it
@@ -96,7 +96,7 @@ class Agent(ABC):
 
     @abstractmethod
     def decide(self) -> Plan:
-        """Return a new plan from what was learned; its id is set by `plan`."""
+        """Return a new plan, from the episodes learned so far; `plan` sets its id."""
 
     @abstractmethod
     def observe(self, episode: Episode) -> None:
@@ -107,7 +107,7 @@ class Agent(ABC):
         return np.zeros(0)
 
     def plan(self) -> Plan:
-        """Return the plan for the next episode: the last one, unless a new one is due."""
+        """Return the plan for the next episode: a new one if it is due, else the last one."""
         if self._plan is None or (self._changed and self._is_due()):
             self.adopt(self.decide())
         assert self._plan is not None
@@ -118,7 +118,7 @@ class Agent(ABC):
         return self.replan == EVERY or bool((growth > self.replan.growth).any())
 
     def adopt(self, plan: Plan, number: int = 1) -> None:
-        """Put a new plan in force: the last of `number` plans that were made."""
+        """Use a new plan from now on: the last of `number` plans that were made."""
         self._num_plans, self._changed = self._num_plans + number, False
         self._plan = replace(plan, id=self._num_plans - 1)
         self._information_then = self.information().copy()
@@ -128,7 +128,7 @@ class Agent(ABC):
         self.take_in(self.task.read(episode))
 
     def take_in(self, episode: Episode) -> None:
-        """Learn from an episode in canonical form; the next plan is a new one if it is due."""
+        """Learn from an episode in canonical form, and make a new plan next time if it is due."""
         self.observe(episode)
         self._changed = True
 
@@ -147,13 +147,13 @@ class Agent(ABC):
         return {INCUMBENT: self.task.stated_utilities}
 
     def settings(self) -> Settings:
-        """Return what a record says of the agent, as plain values."""
+        """Return the settings that a record keeps about the agent, as plain values."""
         return {"agent": self.facts.name or type(self).__name__, "level": self.level, "replan": repr(self.replan)}
 
 
 @dataclass(frozen=True)
 class Seen:
-    """What was seen of a policy: the number of its episodes, mean and variance of utilities and reward, (m + 1,)."""
+    """The observed results of a policy: number of episodes, mean and variance of utilities and reward, (m + 1,)."""
 
     policy: Policy
     number: int
@@ -163,7 +163,7 @@ class Seen:
 
 @dataclass(frozen=True)
 class Goal:
-    """What a proposer should aim at; the last four fields are for proposers that read results of whole policies."""
+    """What a proposer should aim at; the last four fields are for proposers that use the results of whole policies."""
 
     utilities: Array  # the expected utilities to reach by the proposer's estimate, (m,)
     optimism: float = 0.0  # scale of an extra bonus on the reward, to go and see more
@@ -192,7 +192,7 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Evidence:
-    """What one report says of each candidate: X with share q, in the order of `names`."""
+    """The evidence of one report about each candidate: X with share q, in the order of `names`."""
 
     names: tuple[str, ...]
     shares: Array  # q, the probability that the candidate acted given what happened, (n,); 1 for replays
@@ -250,7 +250,7 @@ class Proposer:
         return None
 
     def earned(self) -> float:
-        """Return the most that a policy earns by what was seen alone; ∞ if the proposer cannot say."""
+        """Return an upper bound on a policy's reward from observed data alone; ∞ if the proposer has none."""
         return math.inf
 
 
@@ -268,30 +268,30 @@ class Certifier(ABC):
         self.task = task
 
     def use_salt(self, salt: str) -> None:
-        """Draw what is random in replays from this private salt; called before the first deployment."""
+        """Use this private salt for the random draws of replays; called before the first deployment."""
 
     def settings(self) -> Settings:
-        """Return the settings and the statement that are recorded: what is promised, and all it assumes."""
+        """Return the recorded settings, with the statement of the promise and its assumptions."""
         return {"certifier": self.name}
 
     @abstractmethod
     def add(self, candidate: Candidate) -> None:
-        """Put a candidate on trial; what is proved of it is proved from later deployments."""
+        """Put a candidate on trial; only later deployments count as evidence for it."""
 
     def goal(self) -> Goal | None:
         """Return what to propose next; None while a trial is under way."""
         return None
 
     def consult(self, proposer: Proposer) -> Candidate | None:
-        """Return the candidate to try next, chosen among what the proposer offers; None while a trial is under way."""
+        """Return the candidate to try next, one of those that the proposer offers; None while a trial is under way."""
         goal = self.goal()
         return None if goal is None else proposer.propose(goal)
 
     def postpone(self) -> None:
-        """Note that the proposer, asked by a session, had nothing to propose: let `goal` wait where that helps."""
+        """Note that the proposer had nothing to propose, so that `goal` can wait before it asks again."""
 
     def least_totals(self, policy: Policy) -> Array | None:
-        """Return the least total (m,) that is certain under a policy; None if only that of the task is known."""
+        """Return the least totals (m,) that are certain under a policy; None if only those of the task are known."""
         return None
 
     @abstractmethod
@@ -311,7 +311,7 @@ class Certifier(ABC):
 
     @abstractmethod
     def evidence(self, deployment: int, episode: Episode) -> Evidence:
-        """Return what a report says of each candidate; changes nothing."""
+        """Return the evidence of a report about each candidate, without changing any state."""
 
     @abstractmethod
     def apply(self, deployment: int, evidence: Evidence) -> None:
@@ -339,7 +339,7 @@ class Certifier(ABC):
         """Return the proved lower bounds (m,) by candidate; the incumbent's is assumed."""
 
     def proves(self, plan: Plan) -> Array:
-        """Return what is proved of a plan now, (m,): Σ w_i L_i by name; −∞ if nothing is known of a component."""
+        """Return the bounds (m,) that are proved now for a plan: Σ w_i L_i by name; −∞ if a component is unknown."""
         bounds, parts = self.bounds(), plan.parts
         if not all(name in bounds for name in parts.names):
             return np.full(self.task.num_constraints, -np.inf)
@@ -347,7 +347,7 @@ class Certifier(ABC):
         return np.sum([weight * bounds[name] for name, weight in pairs], axis=0)
 
     def refusal(self, plan: Plan) -> str:
-        """Return why a plan may not be deployed next, by what is recorded; "" if it may."""
+        """Return why the recorded bounds do not allow a plan to be deployed next; "" if they do."""
         bounds, limits = self.proves(plan), self.task.thresholds
         reaches = (bounds >= limits).all()
         return "" if reaches else f"the plan is proved to reach {bounds.tolist()}, below the limits {limits.tolist()}"
@@ -379,7 +379,7 @@ class Certifier(ABC):
         self._refuse("cannot change its limits")
 
     def void(self, reason: str) -> None:
-        """Note that an assumption was contradicted: nothing is proved any more."""
+        """Note that an assumption was contradicted: from now on nothing is proved."""
         self._refuse("proves nothing")
 
     def _refuse(self, why: str) -> NoReturn:
@@ -387,10 +387,10 @@ class Certifier(ABC):
 
     @property
     def invalid_reason(self) -> str:
-        """Return why nothing is proved any more; "" while the certificate stands."""
+        """Return why the certificate is invalid; "" while it is valid."""
         return ""
 
     @property
     def warning(self) -> str:
-        """Return what a person should know of the last reports; "" if nothing."""
+        """Return a warning about the last reports, for people; "" if there is none."""
         return ""

@@ -14,7 +14,7 @@ TOLERANCE = 1e-9  # rounding that is accepted in inputs; inputs are never renorm
 
 
 def require(holds: object, fault: str, error: type[Exception] = InvalidProblem) -> None:
-    """Raise `error` unless a condition holds; for constructors, since the text is written in any case."""
+    """Raise `error` unless a condition holds. The message is built in any case, so use it in constructors only."""
     if not holds:
         raise error(fault)
 
@@ -115,7 +115,7 @@ def as_indices(name: str, value: object, length: int, below: int) -> IntArray:
 
 
 def as_reason(value: object) -> str:
-    """Return a non-empty text: every decision by a person has a stated reason."""
+    """Return a non-empty text, because every decision of a person must have a reason."""
     require(isinstance(value, str) and value.strip(), f"reason must be a non-empty text, got {value!r}: say why")
     return str(value)
 

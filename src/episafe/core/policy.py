@@ -1,4 +1,4 @@
-"""Policies. `as_policy` turns what a user gives into one of the classes here."""
+"""Policies. `as_policy` converts an argument of the user to one of these classes."""
 
 import json
 from abc import ABC, abstractmethod
@@ -72,9 +72,9 @@ class StepPolicy(Policy):
 
 
 class StatesPolicy(Policy):
-    """A table (H, S, A) over S given states. In any other state the nearest of them decides, if states are numbers.
+    """A table (H, S, A) over S given states. If states are numbers, the nearest given state decides in any other state.
 
-    Where they are not, `elsewhere` acts.
+    If states are not numbers, `elsewhere` decides in any other state.
     """
 
     def __init__(self, states: Sequence[State], table: Array, elsewhere: Policy, name: str = "") -> None:
@@ -126,14 +126,14 @@ class StatesPolicy(Policy):
 
 
 def state_key(state: State) -> Hashable:
-    """Return what an encoded state is looked up by: arrays by their bytes."""
+    """Return the key under which an encoded state is stored: arrays by their bytes."""
     if isinstance(state, np.ndarray):
         return state.dtype.str, state.shape, state.tobytes()
     return tuple(map(state_key, state)) if isinstance(state, tuple) else state
 
 
 def _vector(state: State) -> Array | None:
-    """Return the numbers of a state; None if it has others than numbers."""
+    """Return the numbers of a state; None if it contains anything else."""
     parts = state if isinstance(state, tuple) else (state,)
     if not all(isinstance(part, int | float | np.ndarray) for part in parts):
         return None
@@ -160,7 +160,7 @@ class FunctionPolicy(Policy):
     """A policy given by a function (h, state) -> probabilities (A,), or an object that has such a method.
 
     Its answers are checked. `first_step` is the step at which the function counts 0: 1 where the task has a dummy
-    first step (a random start), which users' functions do not know of.
+    first step (a random start), which users' functions do not count.
     """
 
     def __init__(self, function: StateFunction, num_actions: int, first_step: int = 0, name: str = "") -> None:
@@ -188,7 +188,7 @@ class OpaquePolicy(Policy):
         self.given, self.name = given, name or (given if isinstance(given, str) else "")
 
     def probabilities(self, h: int, state: State) -> Array:
-        """Raise: only totals of its episodes are seen."""
+        """Raise: only the totals of its episodes are known."""
         raise TypeError(f"the policy {self.name!r} is opaque: run d.policy.given and report es.Episode.of_totals(…)")
 
 
@@ -209,7 +209,7 @@ class Mixture:
         return index, self.components[index]
 
     def draw_many(self, rng: np.random.Generator, number: int) -> IntArray:
-        """Draw the components of `number` episodes, as `draw` would one after another."""
+        """Draw the components of `number` episodes, exactly as repeated calls of `draw` would."""
         found = np.searchsorted(np.cumsum(self.weights), rng.random(number), side="right")
         return np.minimum(found, len(self.components) - 1)
 
@@ -225,9 +225,9 @@ class Mixture:
 def as_policy(
     given: object, num_actions: int, first_step: int = 0, shape: tuple[int, ...] | None = None, view: View | None = None
 ) -> Policy:
-    """Return a policy for what a user gives: a Policy, a table, a function, or an object with `probabilities`.
+    """Return a policy from an argument of the user: a Policy, a table, a function, or an object with `probabilities`.
 
-    Where the states are listed, `shape` is (H, S, A) and the policy's answers in all states become a table. A user's
+    If the states are listed, `shape` is (H, S, A) and the policy is evaluated in all states to build a table. A user's
     function is called with `view(state)`.
     """
     require(

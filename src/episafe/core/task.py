@@ -1,4 +1,4 @@
-"""What a learner is told of a problem: everything but the transition probabilities."""
+"""What a learner knows about a problem: everything except the transition probabilities."""
 
 import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
@@ -47,12 +47,12 @@ class Constraint:
     """One limit: the expected total utility of every deployed policy is at least `threshold`.
 
     Attributes:
-        utility: u (H, S, A) in [0, 1]; or (h, state) -> u_h(state, ·), shape (A,); None if it is observed only.
+        utility: u (H, S, A) in [0, 1]; or (h, state) -> u_h(state, ·), shape (A,); None if it is only observed.
         threshold: b, the limit on the expected total utility of an episode.
         slack: ξ > 0, by which the incumbent's expected utility exceeds b; None if unknown.
-        name: what reports call it.
+        name: the name of the limit in messages and on pages.
         least_total: a total utility that every episode is certain to reach.
-        cut: reported totals (`Episode.of_totals`) count as this at most, see `es.tail`; None for no cut.
+        cut: larger reported totals (`Episode.of_totals`) count as this value, see `es.tail`; None for no cut.
         floor: reserved for a least total of every deployed component. It is not enforced yet, so it must be None.
     """
 
@@ -106,11 +106,11 @@ Features = OneHot | TableFeatures | FunctionFeatures
 
 @dataclass(frozen=True)
 class Carry:
-    """A running total from 0 that is appended to the state: policies see (state, total); START and ENDED stay.
+    """A running total from 0 that is appended to every state except START and ENDED: policies see (state, total).
 
     Attributes:
         inner: the task without the total.
-        step: (h, (state, total), action, chance, utilities of `inner`, None if it knows them) -> the total after the
+        step: (h, (state, total), action, chance, utilities of `inner` or None if known) -> the total after the
             step, and its utilities (m,).
     """
 
@@ -120,7 +120,7 @@ class Carry:
 
 @dataclass(frozen=True, eq=False)
 class Task:
-    """What a learner is told of a problem; one class for problems of every kind. All fields are checked.
+    """What a learner knows about a problem; one class for problems of every kind. All fields are checked.
 
     Attributes:
         horizon: H, steps per episode (with the dummy first step, where the start is random). None for `Rollout`.
@@ -129,17 +129,17 @@ class Task:
         incumbent: the policy in use today, which keeps every limit with its slack.
         initial_state: s_1; START if the start is random.
         num_states: S, if the states are the numbers 0..S−1; else None.
-        reward: r (H, S, A) in [0, 1], or (h, state) -> (A,); None if it is observed only.
+        reward: r (H, S, A) in [0, 1], or (h, state) -> (A,); None if it is only observed.
         features: one-hot, a table (S, A, d), or a function of the state.
         time_homogeneous: whether transitions (and signals) are the same at every step; steps then share their data.
-        encode: observation -> state; the one border for observations.
-        view: state -> observation, which functions of users are called with; None if the two are the same.
-        move: how the system moves given chance, where chance is exogenous.
+        encode: observation -> state; every observation passes through it.
+        view: state -> observation, the argument of users' functions; None if the two are the same.
+        move: how the system moves given chance, if chance is exogenous.
         support: (h, state) -> the values that chance can take there.
         carry: a running total that is part of every state; an observation is then (observation, total).
-        outside: (reward, (u_1, …, u_m)) per step in START and ENDED, where the problem has them.
+        outside: (reward, (u_1, …, u_m)) per step in START and ENDED, if the problem has these states.
         norm_bound: B with ‖Σ_s' μ_h(s') g(s')‖ ≤ B max g for all g ≥ 0; √d by default, inf if P is not linear in φ.
-        state_names, action_names, units: for people, in reports; units by "reward" and the names of the limits.
+        state_names, action_names, units: shown to people; units by "reward" and the names of the limits.
     """
 
     horizon: int | None
@@ -207,7 +207,7 @@ class Task:
         return {name: i for i, name in enumerate(self.state_names)}
 
     def _number(self, observation: object) -> int:
-        """Return the number of a listed state, which may be given by its name."""
+        """Return the number of a listed state, given by its number or its name."""
         found = self._numbers.get(observation, observation) if isinstance(observation, Hashable) else observation
         if isinstance(found, int | np.integer) and type(found) is not bool and 0 <= found < (self.num_states or 0):
             return int(found)
@@ -234,7 +234,7 @@ class Task:
 
     @cached_property
     def stated_utilities(self) -> Array:
-        """Return what the incumbent reaches, b + ξ, shape (m,); b where the slack is unknown."""
+        """Return the stated utilities of the incumbent, b + ξ, shape (m,); b where the slack is unknown."""
         return np.array([one.threshold + (one.slack or 0.0) for one in self.constraints])
 
     @cached_property
@@ -282,7 +282,7 @@ class Task:
 
     @cached_property
     def utilities(self) -> Array | None:
-        """Return the known utilities (m, H, S, A) of a listed task; None if they are observed only."""
+        """Return the known utilities (m, H, S, A) of a listed task; None if they are only observed."""
         told = [one.utility for one in self.constraints]
         if not self.is_listed or any(one is None for one in told):
             return None
@@ -299,7 +299,7 @@ class Task:
         return all(one.utility is not None for one in self.constraints)
 
     def key(self, state: State) -> Hashable:
-        """Return what one-hot features tell apart: the state, its cell, or the bytes of an array."""
+        """Return the key that one-hot features use for a state: the state, its cell, or the bytes of an array."""
         if self.num_states is not None:
             return index_of(state)
         found = state if self._cell is None or is_outside(state) else self._cell(state)
@@ -326,13 +326,13 @@ class Task:
         return phi
 
     def reward_at(self, h: int, state: State) -> Array:
-        """Return r_h(state, ·), shape (A,); NaN where it is observed only."""
+        """Return r_h(state, ·), shape (A,); NaN if it is only observed."""
         if isinstance(self.reward, np.ndarray):
             return self.reward[h, index_of(state)]
         return self._signal(self.reward, h, state, 0)
 
     def utility_at(self, h: int, state: State) -> Array:
-        """Return u_h(state, ·) of every limit, shape (m, A); NaN where it is observed only."""
+        """Return u_h(state, ·) of every limit, shape (m, A); NaN if it is only observed."""
         if self.utilities is not None:
             return self.utilities[:, h, index_of(state)]
         return np.array([self._signal(one.utility, h, state, 1 + c) for c, one in enumerate(self.constraints)])
@@ -351,7 +351,7 @@ class Task:
         return signal
 
     def as_policy(self, given: object) -> Policy:
-        """Return a policy for a candidate that a user gives; a table, where the states are listed."""
+        """Return a policy for a user's candidate; a table if the states are listed."""
         if self.num_actions is None:
             return given if isinstance(given, Policy) else OpaquePolicy(given)
         shape = (self.horizon or 0, self.num_states, self.num_actions) if self.num_states is not None else None
@@ -360,8 +360,9 @@ class Task:
     def read(self, episode: Episode, encoded: bool = False) -> Episode:
         """Return the episode in canonical form, checked; raise InvalidEpisode if it does not fit.
 
-        States become (H+1,) integers or a tuple of states, encoded here unless they are. Actions are (H,), rewards
-        (H,), utilities (H, m). Signals that the task knows are filled in, and the totals: utility (m,) and reward.
+        States become (H+1,) integers or a tuple of states, and are encoded if they are not yet. Actions are (H,),
+        rewards (H,), utilities (H, m). Signals that the task knows are filled in, and the totals: utility (m,) and
+        reward.
         """
         if episode.checked_by is self:
             return episode
@@ -403,11 +404,11 @@ class Task:
 
 @runtime_checkable
 class Problem(Protocol):
-    """A problem of any kind: a learner is told its task."""
+    """A problem of any kind; a learner sees only its task."""
 
     @property
     def task(self) -> Task:
-        """Return what a learner is told."""
+        """Return the task."""
 
 
 ProblemLike = Problem | Task
@@ -425,7 +426,7 @@ def _if_given(name: str, value: object, shape: tuple[int, ...]) -> Array | None:
 
 
 def named_constraints(given: object) -> tuple[Constraint, ...]:
-    """Return the constraints, at least one, each with a name of its own."""
+    """Return the constraints, at least one, with distinct names."""
     several = tuple(given) if isinstance(given, Sequence) else (given,)
     all_right = several and all(isinstance(one, Constraint) for one in several)
     require(all_right, "constraints must be one es.Constraint(utility, threshold, slack) or a list of them")
@@ -464,9 +465,9 @@ def _column(name: str, value: object, m: int, names: Sequence[str]) -> list[Any]
 
 
 def encoder_like(example: object) -> Encoder:
-    """Return an encoder to the type of an example state: numbers, texts, tuples and arrays.
+    """Return an encoder that converts states to the type of an example: number, text, tuple or array.
 
-    Where the example is no number, text or array, NumPy scalars become Python numbers, and lists tuples.
+    If the example is of another type, NumPy scalars become Python numbers and lists become tuples.
     """
     if isinstance(example, float | str):
         return type(example)

@@ -44,15 +44,15 @@ def is_outside(state: object) -> TypeGuard[tuple[str]]:
 
 
 def index_of(state: State) -> int:
-    """Return the number that a listed state is."""
+    """Return the number of a listed state."""
     assert isinstance(state, int | np.integer), f"the states are listed, and {state!r} is none of them"
     return int(state)
 
 
 class Unit(NamedTuple):
-    """How people read totals of a signal: `offset + factor·total`, in `text`. Costs have a negative factor.
+    """How totals of a signal are shown: `offset + factor·total`, in the unit `text`. Costs have a negative factor.
 
-    The limit "total utility at least b" is then one on the cost, from above.
+    The limit "total utility at least b" is then shown as an upper limit on the cost.
     """
 
     text: str = ""
@@ -60,7 +60,7 @@ class Unit(NamedTuple):
     factor: float = 1.0
 
     def raw(self, total: Any) -> Any:
-        """Return a total, or an array of totals, as people read it."""
+        """Return a total, or an array of totals, in the unit that is shown to people."""
         return self.offset + self.factor * total
 
     def say(self, total: float, digits: int = 4) -> str:
@@ -69,18 +69,18 @@ class Unit(NamedTuple):
 
     @property
     def bound(self) -> str:
-        """Return in words on which side of a limit totals must be."""
+        """Return "at least" or "at most": on which side of a limit totals must be."""
         return "at least" if self.factor > 0 else "at most"
 
     @property
     def beyond(self) -> str:
-        """Return in words where totals are that break a limit."""
+        """Return "below" or "above": where totals are that break a limit."""
         return "below" if self.factor > 0 else "above"
 
 
 @dataclass(frozen=True)
 class Episode:
-    """What was observed in one episode.
+    """The observations of one episode.
 
     Attributes:
         states: s_1..s_{H+1}, length H+1; None if only totals are known.
@@ -88,9 +88,9 @@ class Episode:
         rewards: observed rewards (H,); None if the task knows them.
         utilities: observed utilities (H,) or (H, m); None if the task knows them.
         component: which component of a mixture acted.
-        trace: (start, (w_1, …, w_H)), what chance brought where it is exogenous; None for a value that was not seen.
+        trace: (start, (w_1, …, w_H)), the values of exogenous chance; None for a value that was not observed.
         total_utility, total_reward: totals of the whole episode, if its steps were not observed; utility (m,).
-        checked_by: the task that checked the episode (`Task.read`) and need not check it again; a copy has none.
+        checked_by: the task whose `Task.read` has checked the episode; a copy has none.
     """
 
     states: Any = None
@@ -105,7 +105,7 @@ class Episode:
 
     @classmethod
     def of_totals(cls, utility: object, reward: float = 0.0, component: int | None = None) -> "Episode":
-        """Return an episode of which only the totals are known: it counts as evidence and trains no planner."""
+        """Return an episode with known totals and unknown steps. It counts as evidence but does not train planners."""
         return cls(component=component, total_utility=utility, total_reward=reward)
 
 
@@ -117,9 +117,9 @@ class Plan:
         policy: a `Policy`, or a `Mixture` of which one component acts for the whole episode.
         source: "safe" (the incumbent), "zero" (λ = 0), "search" or "fixed".
         bounds: lower bounds on the expected utilities (m,); NaN for the incumbent, whose utility is assumed.
-        level: what the bounds are worth: "theorem", "window" or "heuristic".
-        reason: why the incumbent is deployed, where it is.
-        lam: the multiplier; NaN where there is none, the sum where there are several limits.
+        level: how strong the bounds are: "theorem", "window" or "heuristic".
+        reason: why the incumbent is deployed; "" if another policy is.
+        lam: the multiplier; NaN if there is none, the sum if there are several limits.
         id: counts the plans of one agent from 0.
     """
 

@@ -61,7 +61,7 @@ class Limit(NamedTuple):
         return 1.0 - scaled if self.signal == "cost" else scaled
 
     def total_unit(self, horizon: int, text: str = "") -> Unit:
-        """Return how people read total utilities in [0, 1] of so many steps: H·low + width·total; costs from above."""
+        """Return the unit that shows total utilities of H steps: H·low + width·total, reversed for costs."""
         offset, factor = (self.high, -self.width) if self.signal == "cost" else (self.low, self.width)
         return Unit(text, horizon * offset, factor)
 
@@ -84,41 +84,41 @@ class Limit(NamedTuple):
 
 
 class GymCMDP(PlayedCMDP):
-    """A Gymnasium environment with finite actions as a problem, which plays its episodes one after another.
+    """A Gymnasium environment with finitely many actions as a problem.
 
     Give `threshold` if the environment reports `info["utility"]`, and `cost_limit` if it reports `info["cost"]` or
     returns six values with the cost third. For several limits give mappings by name: `threshold={"service": 12.6}`,
     `cost_limit={"waste": 4}`, `slack={"service": 0.3, "waste": 1}`; the environment then reports `info["utility"]` and
-    `info["cost"]` as mappings with these names. Ranges and worst totals may be mappings too, or one for all.
+    `info["cost"]` as mappings with these names. Ranges and worst totals may be mappings too, or one value for all.
 
     Args:
-        env: the environment; its own time limit, if any, must be the horizon.
+        env: the environment; its own time limit, if any, must equal the horizon.
         horizon: H, the most steps of an episode. After an early end, reward and utility (or cost) are 0.
-        incumbent: (h, observation) -> probabilities (A,), or a policy. That it is safe is assumed.
-        threshold: the total utility of an episode to keep in expectation.
-        cost_limit: the total cost of an episode not to exceed in expectation.
-        slack: by how much the incumbent keeps the limit, > 0, in the units of the signal. None: measured by playing
-            the incumbent (`es.measure_slack`); `origin` has the result.
-        features: `es.features.OneHot()`, a map of `es.features`, or any function of an observation. None: chosen by
-            the observation space; `origin["features"]` says what.
+        incumbent: (h, observation) -> probabilities (A,), or a policy. It is assumed to be safe.
+        threshold: the limit from below on the expected total utility of an episode.
+        cost_limit: the limit from above on the expected total cost of an episode.
+        slack: the incumbent's margin to the limit, > 0, in the units of the signal. None: measured by playing the
+            incumbent (`es.measure_slack`); `origin` has the result.
+        features: `es.features.OneHot()`, a map of `es.features`, or any function of an observation. None: chosen from
+            the observation space; `origin["features"]` describes them.
         move: (h, observation, action, w) -> (next observation, reward, utility), scaled to [0, 1], if chance is
             exogenous: `info["chance"]` is everything random after the start and does not depend on the actions.
             `ENDED` of episafe.core.types is the next observation of an episode that ends.
         support: (h, observation) -> the values that w can take.
-        cost: (observation, action, next observation, info) -> cost, in place of `info["cost"]`.
+        cost: (observation, action, next observation, info) -> cost, instead of `info["cost"]`.
         reward_range, utility_range, cost_range: the ranges of the raw signals, scaled to [0, 1]; (0, 1) by default.
-        random_start: True if the start is random; the task then has a dummy first step. None: found out by resets.
+        random_start: True if the start is random; the task then has a dummy first step. None: detected by resets.
         reward, utility: (h, observation) -> r_h, u_h (A,) in [0, 1], if they are known; None: learned from episodes.
         time_homogeneous: True if transitions and signals are the same at every step; steps then share their data.
         norm_bound: B of `Task`; None for √d.
-        least_total: the total utility that every episode is certain to reach; None for H times the least of a step.
-        episode_cost_max: what every episode costs at most, by enforcement or arithmetic; None for H times the most of
-            a step. Certificates rest on it: an episode that costs more invalidates them.
-        state_names, action_names, units: for people, in reports.
+        least_total: a total utility that every episode is certain to reach; None for H times the least of a step.
+        episode_cost_max: the most that an episode can cost, as a fact; None for H times the most of a step. An episode
+            that costs more invalidates all certificates.
+        state_names, action_names, units: shown to people.
 
     Attributes:
         env: the environment.
-        task: what a learner is told, with rewards and utilities in [0, 1].
+        task: the task of the learner, with rewards and utilities in [0, 1].
         limits: the limits in the units of their signals.
         origin: environment, ranges, limits and features, as plain values; kept with every record.
 
@@ -241,7 +241,7 @@ class GymCMDP(PlayedCMDP):
         self.origin |= {"slack_episodes": found.num_episodes, "slack_delta": found.delta}
 
     def units(self, texts: Mapping[str, str]) -> dict[str, Unit]:
-        """Return how people read rewards and utilities: in the units of the environment."""
+        """Return the units in which rewards and utilities are shown: those of the environment."""
         low, high = self._reward_range
         found = {"reward": Unit(texts.get("reward", ""), self._H * low, high - low)}
         for one in self.limits:
@@ -268,7 +268,7 @@ class GymCMDP(PlayedCMDP):
         return self.task.initial_state if self.random_start or self.task.carry is not None else state
 
     def step(self, action: int) -> Step:
-        """Return the next state, reward and utilities (m,) in [0, 1], and what chance brought, None if unknown."""
+        """Return the next state, reward and utilities (m,) in [0, 1], and the value of chance, None if unknown."""
         if self.task.carry is None:
             return self._stepped(action, self.task)
         at, before = self._h + self.random_start, self._state
@@ -278,7 +278,7 @@ class GymCMDP(PlayedCMDP):
         return made
 
     def _stepped(self, action: int, task: Task) -> Step:
-        """Return a step as `task`, which has no running total, sees it."""
+        """Return a step in the states of `task`, which has no running total."""
         h, before = self._h, self._state
         if h >= self._H:
             raise InvalidProblem(f"the episode of {self._H} steps is over: call reset()")
@@ -319,10 +319,10 @@ class GymCMDP(PlayedCMDP):
         return read_steps(self.task, begun, rows, component)
 
     def true_length(self, seed: int) -> int | None:
-        """Return after how many steps episodes of the incumbent end by themselves; None if that is H or unknown.
+        """Return the number of steps after which the incumbent's episodes end; None if it is H or unknown.
 
-        Two episodes are continued beyond the horizon, for H + 20 steps at most, and must end at the same step. The
-        environment must be reset with a seed afterwards.
+        Two episodes are continued beyond the horizon, for at most H + 20 steps; both must end at the same step. Reset
+        the environment with a seed afterwards.
         """
         if _time_limit(self.env) is not None:
             return None
@@ -330,7 +330,7 @@ class GymCMDP(PlayedCMDP):
         return first if first == second and first > self._H else None
 
     def _length(self, seed: int) -> int:
-        """Return after how many steps one episode ends; 0 if it does not, or fails."""
+        """Return the number of steps after which one episode ends; 0 if it does not end, or fails."""
         rng, first, policy = np.random.default_rng(seed), int(self.random_start), inner_task(self.task).incumbent
         with suppress(Exception):  # an environment may fail in any way after its last step
             state = self._reset_env(seed)
@@ -347,13 +347,13 @@ class GymCMDP(PlayedCMDP):
         return [one.total_unit(self._H).raw(total) for one, total in each]
 
     def cost_of(self, utilities: Array) -> float:
-        """Return the cost that utilities (1,) of a step stand for, in the units of its limit; 1 − a raw utility."""
+        """Return the cost of a step from its utilities (1,), in the unit of the limit; 1 − u for raw utilities u."""
         one = self._reports[0]
         raw: float = one.total_unit(1).raw(float(utilities[0]))
         return raw if one.signal == "cost" else 1 - raw
 
     def with_total(self, task: Task, origin: Mapping[str, str | int | float]) -> "GymCMDP":
-        """Return the same problem with a running total; the limit on it is an expected cost of H − b at most."""
+        """Return the same problem with a running total; its limit is an expected cost of at most H − b."""
         made, last = super().with_total(task, origin), task.constraints[-1]
         own = Limit(last.name, "cost", self._H - last.threshold, last.slack, 0.0, 1.0, self._H - last.least_total)
         made.limits = (*self.limits[: task.num_constraints - 1], own)
@@ -425,7 +425,7 @@ def _scaled(signal: str, raw: Any, low: float, high: float) -> float:
 
 
 def _viewed(features: object, view: View) -> Any:
-    """Return features that a user gives for observations as features of states."""
+    """Return the user's features of observations as features of states."""
     if isinstance(features, OneHot) and features.cell is not None:
         return OneHot(_viewed(features.cell, view), features.size)
     return (lambda state: features(view(state))) if callable(features) else features
@@ -446,7 +446,7 @@ def _range(name: str, given: Any) -> tuple[float, float]:
 
 
 def _read_limits(given: Mapping[str, tuple[PerLimit, object, PerLimit]], slack: PerLimit) -> tuple[Limit, ...]:
-    """Return the limits from user arguments by signal: what to keep, its range and its worst total."""
+    """Return the limits from the user's arguments: threshold, range and worst total by signal."""
     kept = {signal: limit for signal, (limit, _, _) in given.items() if limit is not None}
     named = any(isinstance(limit, Mapping) for limit in kept.values())
     if not kept or (len(kept) > 1 and not named):
@@ -475,7 +475,7 @@ def _read_limits(given: Mapping[str, tuple[PerLimit, object, PerLimit]], slack: 
 
 
 def _by_name(argument: str, given: object, names: Iterable[str]) -> dict[str, Any]:
-    """Return an argument by the names of the limits: None where a mapping has none, the same for all otherwise."""
+    """Return an argument by the names of the limits: None if a mapping lacks a name; a single value is used for all."""
     if not isinstance(given, Mapping):
         return dict.fromkeys(names, given)
     if not given.keys() <= set(names):
@@ -486,7 +486,7 @@ def _by_name(argument: str, given: object, names: Iterable[str]) -> dict[str, An
 
 
 def _time_limit(env: gymnasium.Env[Any, Any]) -> int | None:
-    """Return the environment's own time limit: that of `gymnasium.make`, else of a TimeLimit wrapper."""
+    """Return the environment's own time limit, from `gymnasium.make` or from a TimeLimit wrapper."""
     limit = env.spec.max_episode_steps if env.spec else None
     while limit is None and isinstance(env, gymnasium.Wrapper):
         limit = env._max_episode_steps if isinstance(env, gymnasium.wrappers.TimeLimit) else None

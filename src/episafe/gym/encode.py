@@ -1,6 +1,6 @@
 """Observations of a Gymnasium space as states: one encoder per kind of space, written for speed.
 
-An encoder accepts what the environment returns and what a JSON file has of it. It raises InvalidEpisode otherwise.
+An encoder accepts what the environment returns, and the same value read from JSON. Otherwise it raises InvalidEpisode.
 """
 
 import math
@@ -43,7 +43,7 @@ class Observations:
 
 
 def observations_of(space: Space) -> Observations:
-    """Return the encoder of a space; raise if its observations have no fixed size."""
+    """Return the encoder of a space. Raise if its observations have no fixed size."""
     if isinstance(space, spaces.Tuple | spaces.Dict):
         return _several(space, space.spaces)
     if isinstance(space, spaces.Text):
@@ -170,7 +170,7 @@ def _part_view(space: Space) -> View:
 
 
 def numbered_actions(space: Space) -> tuple[int, Action]:
-    """Return the number of actions of a finite space, and number -> action as the environment takes it."""
+    """Return the number of actions of a finite space, and a function from the number to the environment's action."""
     if not isinstance(space, spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary):
         raise InvalidProblem(
             f"the action space {space} is not finite: wrap the environment so that its actions are Discrete"

@@ -1,4 +1,4 @@
-"""Linear bandits with a limit on the expected utility of every round: the problem, and what its learner is told.
+"""Linear bandits with a limit on the expected utility of every round: the problem and the task of its learner.
 
 A round is an episode of horizon 1. Its state is the number of the round, counted from 0; its actions are vectors.
 """
@@ -84,17 +84,17 @@ Actions = Array | Ellipsoid | Callable[[int], ArrayLike]
 
 
 class BanditTask(Task):
-    """What a learner is told of a linear bandit. θ_r and θ_u are not in here.
+    """What a learner knows about a linear bandit, without θ_r and θ_u.
 
     Args:
         actions: arms (n, d) with norms at most 1; an `Ellipsoid`; or a pure function k -> the n arms of round k.
         threshold: b; a list for several limits, which need arms.
         safe_policy: the incumbent: probabilities (n,) of the arms, a point (d,) of the ellipsoid, or a pure function
             k -> probabilities of the arms of round k.
-        slack: ξ > 0 with expected utility ≥ b + ξ of the incumbent in every round; None if unknown; a list for several.
+        slack: ξ > 0; the incumbent has expected utility ≥ b + ξ in every round; None if unknown; a list for several.
         noise: R; observations differ from their means by R-sub-Gaussian noise.
         norm_bound: B ≥ ‖θ_r‖₂ and every ‖θ_u‖₂.
-        names, action_names, units: for people, in reports; `names` are those of the limits.
+        names, action_names, units: shown to people; `names` are those of the limits.
     """
 
     actions: Actions
@@ -201,10 +201,11 @@ class LinearBandit:
     Args:
         theta_r: (d,), of norm at most `norm_bound`.
         theta_u: (d,), or (m, d) for several limits.
-        actions, threshold, safe_policy: see `BanditTask`; and so is what is not listed here. The noise is Gaussian.
-        slack: ξ; None for the incumbent's true slack, where the arms do not change.
+        actions, threshold, safe_policy: see `BanditTask`, also for the arguments not listed here. The noise is
+            Gaussian.
+        slack: ξ; None for the incumbent's true slack, if the arms do not change.
         clicks: whether the observed reward is 0 or 1 with mean θ_rᵀa (then R ≥ 1/2).
-        origin: facts for records.
+        origin: where the problem comes from, as plain values; kept with every record.
 
     Example:
         >>> arms = [[1.0, 0.0], [0.0, 1.0]]
@@ -253,7 +254,7 @@ class LinearBandit:
         return f"LinearBandit({task.num_actions or task.actions} arms, d={task.dim}, b={task.thresholds.tolist()})"
 
     def evaluate(self, policy: object, k: int = 0) -> tuple[float, float | Array]:
-        """Return the exact expected reward and utility, (m,) of several limits, of a policy or an action in round k."""
+        """Return the exact expected reward and utility of a policy or an action in round k; (m,) for several limits."""
         if isinstance(policy, ActionPolicy):
             mean = policy.mean()
         elif isinstance(policy, Policy):
@@ -264,7 +265,7 @@ class LinearBandit:
         return float(self.theta_r @ mean), float(utilities[0]) if len(utilities) == 1 else utilities
 
     def optimal_policy(self, k: int = 0) -> ActionPolicy:
-        """Return the policy of largest expected reward among the safe ones of round k; at most m + 1 actions."""
+        """Return the safe policy with the largest expected reward in round k; it uses at most m + 1 actions."""
         task, arms = self.task, self.task.arms(k)
         if isinstance(task.actions, Ellipsoid):
             arms, share = task.actions.best_mixture(self.theta, np.eye(task.dim), (0.0, 0.0), task.thresholds[0])

@@ -1,4 +1,4 @@
-"""Limits on bad episodes, by a running total in the state: their probability, or the mean of the worst of them.
+"""Limits on bad episodes, with a running total in the state: on their probability, or on the mean of the worst ones.
 
 The probability of an event is the expectation of its indicator, and a tail is bounded by the expectation of a total
 that is cut, so that every certificate of an expected utility is one of these. A listed problem becomes another one:
@@ -49,30 +49,30 @@ def chance(
     keep: bool = False,
     slack: float | None = None,
 ) -> Any:
-    """Return the problem with a limit on bad episodes: with this probability, the total cost is at most so much.
+    """Return the problem with a limit on bad episodes: with a given probability, the total cost is at most C.
 
     The running total becomes part of the state. An exogenous problem stays exogenous.
 
-    Of a listed problem the utility is 1 at the end of an episode whose total keeps the limit and 0 otherwise, so that
-    the threshold is `probability`. Totals are exact if costs are multiples of 1/n, n up to 1000, and the states stay
-    few enough. Otherwise costs are rounded up, so that the limit is kept in any case; `origin` says by how much a total
-    may be overstated.
+    For a listed problem the utility is 1 at the end of an episode whose total keeps the limit, and 0 otherwise, so the
+    threshold is `probability`. Totals are exact if costs are multiples of 1/n, n up to 1000, and there are not too many
+    states. Otherwise costs are rounded up, so that the limit still holds; `origin` says by how much a total may be
+    overstated.
 
-    Of other problems the utility is 0 at the step that breaks the limit and 1 at all others, so that the threshold is
+    For other problems the utility is 0 at the step that breaks the limit and 1 at all others, so the threshold is
     H − 1 + probability. Policies see (observation, total), and totals are exact. Steps after an early end cost nothing.
     A live system reports the same signals as without the limit.
 
     Args:
         problem: an `es.LinearCMDP`, an `es.SampledCMDP`, or what `es.from_gymnasium` returns.
-        cost: (H, S, A), or (h, state, action, w) -> cost ≥ 0; states are given by their names if they have names, and
-            w is what chance brought, None if that is unknown. By default 1 − utility, or the cost that a Gymnasium
+        cost: (H, S, A), or (h, state, action, w) -> cost ≥ 0; states are given by their names if they have names, and w
+            is the value of chance, or None if it is unknown. By default 1 − utility, or the cost that a Gymnasium
             environment reports.
         total_cost_at_most: C.
-        probability: p, with which an episode has to keep it.
+        probability: p, the probability with which an episode must keep it.
         name: the name of the limit.
         keep: True to add the limit to those of the problem; by default it replaces them.
-        slack: by how much the incumbent's probability exceeds p. None: the exact difference of a listed problem; of
-            an environment, measured (`es.measure_slack`); of an `es.SampledCMDP`, unknown.
+        slack: by how much the incumbent's probability exceeds p. None: for a listed problem the exact difference; for
+            an environment a measured value (`es.measure_slack`); for an `es.SampledCMDP` unknown.
 
     Example:
         >>> import episafe as es
@@ -110,20 +110,20 @@ def tail(
     name: str = "tail",
     keep: bool = False,
 ) -> Any:
-    """Return the problem with a limit on its worst episodes: the mean total of the worst share is at least so much.
+    """Return the problem with a limit on its worst episodes: the mean total of the worst share is at least c.
 
-    Let α be the share, c the limit and t the cut. The limit is E[min(X, t)] ≥ t − α(t − c), from which the limit on
-    the mean of the worst α follows. The shortfall of the episode so far becomes part of the state, and the utility of a
-    step is 1 less what it adds to (t − X)₊: the total is H − (t − X)₊ and the threshold H − α(t − c). Steps after an
-    early end count in full.
+    Let α be the share, c the limit and t the cut. The limit is E[min(X, t)] ≥ t − α(t − c), which implies the limit
+    on the mean of the worst α. The shortfall of the episode so far becomes part of the state. The utility of a
+    step is 1 minus what it adds to (t − X)₊, so the total is H − (t − X)₊ and the threshold H − α(t − c). Steps after
+    an early end count in full.
 
     Args:
         problem: an `es.LinearCMDP`, an `es.SampledCMDP`, or what `es.from_gymnasium` returns, with one limit, whose
-            utility X adds up. None for a limit that `es.Rollout` takes in place of a threshold; it needs a `cut`.
+            utility X adds up. None for a limit that replaces the threshold of `es.Rollout`; it needs a `cut`.
         share: α, such as 0.1 for the worst tenth of the episodes.
         at_least: c, in the units of the task's total utility.
-        cut: t > c, fixed for the whole session before its first deployment. None: the α-quantile of the incumbent's
-            episodes, from `EPISODES_TO_CUT` that are played.
+        cut: t > c, fixed before the first deployment. None: the α-quantile of the incumbent's totals, from
+            `EPISODES_TO_CUT` episodes that are played for this.
         slack: by how much the incumbent's E[min(X, t)] exceeds t − α(t − c). None as for `chance`.
         name: the name of the limit.
         keep: True to add the limit to that of the problem; by default it replaces it.

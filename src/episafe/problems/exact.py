@@ -21,13 +21,13 @@ def policy_values(P: Array, reward: Array, utility: Array, policy: Array, initia
 
 
 def utility_greedy(P: Array, utility: Array) -> tuple[Array, Array]:
-    """Return the policy (H, S, A) of largest utility from every state, and its value at step 0, shape (S,)."""
+    """Return the policy (H, S, A) with the largest utility from every state, and its value at step 0, shape (S,)."""
     actions, V = greedy_actions(P, utility[..., None], np.ones(1))
     return np.eye(utility.shape[2])[actions], V[:, 0]
 
 
 def safest(P: Array, utilities: Sequence[Array], initial_state: int) -> tuple[Array, Array]:
-    """Return the policy (H, S, A) of the largest utility, or largest sum of several, and its utilities (m,)."""
+    """Return the policy (H, S, A) with the largest utility, or largest sum of several, and its utilities (m,)."""
     if len(utilities) == 1:
         table, V = utility_greedy(P, utilities[0])
         return table, V[[initial_state]]
@@ -50,7 +50,8 @@ def optimum(
 ) -> Optimum:
     """Return max V^r(s₁) s.t. V^{u_i}(s₁) ≥ b_i for all i, and a policy table (H, S, A) that attains it.
 
-    Utilities are (m, H, S, A), thresholds (m,). Raise Infeasible if no policy keeps all limits, and say which conflict.
+    Utilities are (m, H, S, A), thresholds (m,). Raise Infeasible if no policy keeps all limits, and name those that
+    conflict.
     """
     names = names or [f"limit {c + 1}" for c in range(len(utilities))]
     for name, utility, threshold in zip(names, utilities, thresholds, strict=True):

@@ -21,7 +21,7 @@ __all__ = ["Cells", "Fourier", "OneHot"]
 
 @dataclass(frozen=True, eq=False)
 class Box:
-    """The bounds by which observations are scaled to [0, 1]^n. Observations beyond them count as the nearest edge."""
+    """Bounds that scale observations to [0, 1]^n. Observations outside count as the nearest point inside."""
 
     low: Any
     high: Any
@@ -88,7 +88,7 @@ def as_features(given: object, first: object, num_actions: int, count: int | Non
         first: a state to try the function on.
         num_actions: A.
         count: how many states there are; None if they cannot be counted.
-        num_outside: how many of START and ENDED the task has.
+        num_outside: how many of the states START and ENDED the task has.
     """
     if isinstance(given, OneHot):
         size = given.size or (count if given.cell is None else None)
@@ -114,7 +114,7 @@ def as_features(given: object, first: object, num_actions: int, count: int | Non
 
 
 def chosen_features(low: Array, high: Array) -> tuple[OneHot | View, str]:
-    """Return features for observations between bounds (n,), which may be infinite, and what was chosen, in words.
+    """Return features for observations between bounds (n,), which may be infinite, and a description of the choice.
 
     Up to 4 axes become cells, up to 6 a Fourier basis of order 1. An axis x without bounds becomes x/(1 + |x|).
     """

@@ -1,4 +1,4 @@
-"""Listed problems: a task together with its transition kernel, which a simulator knows and a learner does not."""
+"""Listed problems: a task together with its transition kernel, which simulators know and learners do not."""
 
 import io
 import json
@@ -39,16 +39,16 @@ class LinearCMDP:
         phi: features (S, A, d), norms at most 1; None for one-hot features (d = S·A, never built).
         initial_state: s₁.
         threshold: b, the expected total utility that every deployed policy must reach, or a list of m.
-        safe_policy: the incumbent (H, S, A); None for the policy of largest utility, or largest sum of several.
+        safe_policy: the incumbent (H, S, A); None for the policy with the largest utility, or largest sum of several.
         slack: ξ with 0 < ξ ≤ V^u(incumbent) − b, or a list of m; None for V^u(incumbent) − b itself.
-        threshold_share: instead of `threshold`: b as a share of what the policy of largest utility (sum) reaches.
-        time_homogeneous: True if P_h is the same at every step; steps then share memory, and the learner is told.
-        move, law: for exogenous chance: how the problem moves given chance, which the learner is told, and the law of
-            chance ℙ(w_h = w | s_h = s), (1 or H, S, W), which it is not; None for an unknown law.
-        norm_bound: B of `Task`; None for the least that P has.
+        threshold_share: instead of `threshold`: b as a share of the largest expected utility of any policy.
+        time_homogeneous: True if P_h is the same at every step; steps then share memory, and the learner knows it.
+        move, law: for exogenous chance. `move` says how the problem moves given chance; the learner knows it. `law` is
+            ℙ(w_h = w | s_h = s), (1 or H, S, W), which the learner does not know; None if it is unknown.
+        norm_bound: B of `Task`; None for the least B that holds for P.
         least_total: a total utility that every episode is certain to reach; checked.
         names: the names of the limits.
-        state_names, action_names, units: for people, in reports; `encode` accepts state names as observations.
+        state_names, action_names, units: shown to people; `encode` accepts state names as observations.
         origin: where the problem comes from, as plain values; kept with every record.
 
     Example:
@@ -133,7 +133,7 @@ class LinearCMDP:
         return float(reached[0]) if several is None else reached
 
     def _slack(self, one: Constraint, utility: Array, value: float) -> float:
-        """Return the slack to tell the learner: the given one, if it is true, else the incumbent's own."""
+        """Return the slack for the task: the given one, checked, or else the incumbent's exact slack."""
         true = value - one.threshold
         if true <= TOLERANCE:
             largest = float(exact.utility_greedy(self.P, utility)[1][self.task.initial_state])
@@ -222,25 +222,25 @@ class LinearCMDP:
         return tabular_optimum.occupancy(self.P, self.task.as_policy(policy).table(), self.task.initial_state)
 
     def draw_trace(self, rng: np.random.Generator) -> tuple[int, tuple[object, ...]]:
-        """Draw what chance does in one episode: (start, (w_1, …, w_H))."""
+        """Draw the values of chance in one episode: (start, (w_1, …, w_H))."""
         if self.chance_law is None:
             raise InvalidProblem("the problem has no law of chance, so it has no traces: give move and law")
         return self.chance_law.draw(rng)
 
     def linearity_gap(self) -> float:
-        """Return how far P is from linear in φ: the largest ‖P_h(·|s,a) − φᵀμ̂_h‖₁; 0 for one-hot features."""
+        """Return how far P is from being linear in φ: the largest ‖P_h(·|s,a) − φᵀμ̂_h‖₁; 0 for one-hot features."""
         features = self.task.features
         return exact.linear_measures(self.P, features.phi)[1] if isinstance(features, TableFeatures) else 0.0
 
     def without_signals(self) -> "LinearCMDP":
-        """Return the same problem for a learner that is told neither reward nor utility and learns both."""
+        """Return the same problem for a learner that does not know reward and utility and learns both."""
         hidden = tuple(replace(one, utility=None) for one in self.task.constraints)
         made = copy(self)
         made.task = replace(self.task, reward=None, constraints=hidden, move=None, support=None)
         return made
 
     def save(self, path: str | Path) -> None:
-        """Write the problem to one .npz file without pickle; it replaces an older file in one step."""
+        """Write the problem to one .npz file without pickle; an existing file is replaced atomically."""
         task = self.task
         arrays: dict[str, Any] = {"P": distinct_steps(self.P), "reward": self._reward, "utility": self._utilities}
         arrays |= {"threshold": task.thresholds, "slack": task.slacks, "least_total": task.least_totals}
@@ -311,7 +311,7 @@ def _as_name(value: object) -> Hashable:
 
 
 def _norm_bound(given: float | None, least: float, dim: int) -> float:
-    """Return the B to tell the learner: the given one, if it is true, else the least, √d if it is that to rounding."""
+    """Return the B for the task: the given one, checked, or else the least one, or √d if that agrees up to rounding."""
     if given is None:
         root = math.sqrt(dim)
         return root if math.isclose(least, root, rel_tol=TOLERANCE) else least * (1 + TOLERANCE)

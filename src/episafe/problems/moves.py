@@ -21,7 +21,7 @@ class ListedMove:
         next_states: (n, S, A, W) with n = H, or n = 1 if all steps are the same; −1 where w is impossible.
         rewards: (n, S, A, W) in [0, 1].
         utilities: (n, S, A, W, m) in [0, 1].
-        unlisted: the same function for values that the arrays do not contain; None if there is none. Not saved.
+        unlisted: the same function for values that are not in the arrays; None if there is none. Not saved.
     """
 
     values: tuple[object, ...]
@@ -83,7 +83,7 @@ class ListedMove:
 
 
 class ChanceLaw:
-    """The law of chance of a listed problem: the simulator knows it, a learner does not.
+    """The law of chance of a listed problem, which simulators know and learners do not.
 
     Args:
         move: how the problem moves.
@@ -105,7 +105,7 @@ class ChanceLaw:
         self._start, self._horizon = start, horizon
 
     def draw(self, rng: np.random.Generator) -> tuple[int, tuple[object, ...]]:
-        """Draw a trace (start, (w_1, …, w_H)). It does not depend on the actions: action 0 serves as well as any."""
+        """Draw a trace (start, (w_1, …, w_H)). It does not depend on the actions, so action 0 is used."""
         chances, state = [], self._start
         for h in range(self._horizon):
             row = self.move.row(h)
@@ -150,7 +150,7 @@ def is_exogenous(move: ListedMove, law: Array, start: int, horizon: int) -> bool
 
 
 def chance_key(w: object) -> Hashable:
-    """Return what a value of chance is looked up by: lists and arrays become tuples, NumPy scalars numbers."""
+    """Return the key of a value of chance: lists and arrays become tuples, NumPy scalars become numbers."""
     if isinstance(w, np.ndarray | np.generic):
         w = w.tolist()
     if isinstance(w, list | tuple):

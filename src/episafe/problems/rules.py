@@ -1,4 +1,4 @@
-"""Problems given by rules: how the system moves given chance, and what chance can bring. Small ones are listed."""
+"""Problems given by rules: how the system moves given chance, and the values of chance. Small ones are listed."""
 
 import math
 import sys
@@ -28,7 +28,7 @@ MAX_BYTES = 2 << 30  # of P
 
 
 class Rules(ABC):
-    """A system that is moved by actions and chance. Subclass it to list or play a problem of your own.
+    """A system that depends on actions and chance. Subclass it to list or play a problem of your own.
 
     Attributes:
         horizon: H.
@@ -36,7 +36,7 @@ class Rules(ABC):
         start: the first state.
         time_homogeneous: whether chance and moves are the same at every step.
         names: the names of the limits, if `move` returns several utilities.
-        action_names, units: for people, in reports.
+        action_names, units: shown to people.
     """
 
     horizon: int
@@ -48,13 +48,13 @@ class Rules(ABC):
     units: Mapping[str, str] = {}  # replaced by subclasses, never changed
 
     def describe(self, start: RuleState, action_names: tuple[str, ...], units: Mapping[str, str]) -> None:
-        """Set what follows from the parameters of a frozen dataclass."""
+        """Set derived attributes of a frozen dataclass."""
         told = {"start": start, "num_actions": len(action_names), "action_names": action_names, "units": units}
         self.__dict__.update(told)
 
     @abstractmethod
     def move(self, h: int, state: RuleState, action: int, w: Draw) -> tuple[RuleState, float, float | Sequence[float]]:
-        """Return the next state, the reward and the utility in [0, 1] given chance; nothing else may be random.
+        """Return the next state, the reward and the utility in [0, 1] given chance. Nothing else may be random.
 
         The utility is a number, or a tuple with one number per limit.
         """
@@ -66,7 +66,7 @@ class Rules(ABC):
     def chances(self, h: int, state: RuleState) -> list[Chance] | None:
         """Return the law of chance in this step: independent random inputs, each with values and probabilities.
 
-        Only a simulation needs it. None if the law is unknown; then give `support`.
+        Only simulations need it. If the law is unknown, return None and override `support`.
         """
         return None
 
@@ -80,7 +80,7 @@ class Rules(ABC):
         return product(*(values for values, _ in law))
 
     def after(self, state: RuleState, action: int) -> Hashable:
-        """Return all that the next state depends on. Pairs with the same value share what is learned."""
+        """Return everything that the next state depends on. Pairs with the same value share their data."""
         return (state, action)
 
 
@@ -94,17 +94,17 @@ def listed(
 ) -> LinearCMDP:
     """Return the rules as arrays: every reachable state, with exact P, mean reward and mean utility.
 
-    If chance does not depend on the actions, the problem is exogenous and its task has `move`. Features mark
-    `rules.after(state, action)`. States are numbered as they are found: `task.state_names[s]` is the state s of the
+    If chance does not depend on the actions, the problem is exogenous and its task has `move`. Features are indicators
+    of `rules.after(state, action)`. States are numbered as they are found: `task.state_names[s]` is the state s of the
     rules. For several utilities give lists of m thresholds, or mappings by `rules.names`; likewise slacks.
 
     Args:
         rules: the system; it must have a law of chance (`chances`). Without one use `listed_task`.
         threshold: b, the expected total utility of an episode to keep.
         slack: by how much the incumbent exceeds b on the real system. None: its exact slack under the law of
-            `rules.chances`, which is right in a simulation of that law only.
+            `rules.chances`, which is right only in a simulation of that law.
         least_total: a total utility that every episode is certain to reach.
-        origin: plain values that are kept with every record.
+        origin: where the problem comes from, as plain values; kept with every record.
     """
     index, move, law = _explored(rules)
     if np.isnan(law).any():
@@ -137,9 +137,9 @@ def listed(
 
 
 def listed_task(rules: Rules, threshold: PerLimit, *, slack: PerLimit = None, least_total: PerLimit = 0.0) -> Task:
-    """Return the task of rules on a live system, whose law of chance is unknown: states are listed, P is not needed.
+    """Return the task of rules on a live system with an unknown law of chance: states are listed, P is not needed.
 
-    Rewards and utilities follow from `move` and what chance brought. The arguments are those of `listed`.
+    Rewards and utilities follow from `move` and the values of chance. The arguments are those of `listed`.
     """
     index, move, _ = _explored(rules)
     phi = _features(rules, index)
@@ -156,7 +156,7 @@ def listed_task(rules: Rules, threshold: PerLimit, *, slack: PerLimit = None, le
 
 
 def _explored(rules: Rules) -> tuple[dict[RuleState, int], ListedMove, Array]:
-    """Return the numbers of all reachable states, every move from them, and the law (n, S, W), NaN where unknown."""
+    """Return the numbers of all reachable states, all moves from them, and the law (n, S, W), NaN where unknown."""
     index, values, waiting = {rules.start: 0}, dict[Hashable, Draw](), [rules.start]
     found: list[tuple[int, int, Pairs, NDArray[Any], Array, Array]] = []
     n, A = 1 if rules.time_homogeneous else rules.horizon, rules.num_actions
@@ -217,7 +217,7 @@ def _chances_at(rules: Rules, h: int, state: RuleState) -> Pairs:
 
 
 def _features(rules: Rules, index: Mapping[RuleState, int]) -> Array | None:
-    """Return φ (S, A, d) that marks `rules.after(state, action)`; None if that is the pair itself."""
+    """Return φ (S, A, d), the indicators of `rules.after(state, action)`; None if `after` returns the pair itself."""
     names: dict[Hashable, int] = {}
     actions = range(rules.num_actions)
     pairs = np.array([[names.setdefault(rules.after(s, a), len(names)) for a in actions] for s in index])
@@ -229,7 +229,7 @@ def _incumbent(rules: Rules, index: Mapping[RuleState, int]) -> Array:
 
 
 def _facts(rules: Rules, index: Mapping[RuleState, int]) -> dict[str, Any]:
-    """Return what the constructors of `LinearCMDP` and `Task` take under the same names."""
+    """Return the arguments that the constructors of `LinearCMDP` and `Task` share."""
     told = {"time_homogeneous": rules.time_homogeneous, "state_names": tuple(index)}
     return told | {"action_names": rules.action_names, "units": rules.units}
 
@@ -260,7 +260,7 @@ def _bar() -> Iterator[Callable[[int, int], None]]:
 
 
 def mostly(usual: int, other: int, num_actions: int, variation: float) -> Array:
-    """Return probabilities (A,) of a policy that takes one action, and another with probability `variation`."""
+    """Return probabilities (A,): one action, and another one with probability `variation`."""
     p = np.zeros(num_actions)
     p[usual] += 1 - variation
     p[other] += variation

@@ -1,4 +1,4 @@
-"""Problems given by functions: states can be anything, and nothing of the size of the state space is stored."""
+"""Problems given by functions: states can have any type, and nothing of the size of the state space is stored."""
 
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
@@ -43,11 +43,11 @@ class PlayedCMDP:
         return (self.task.horizon or 0) - int(self.task.random_start)
 
     def cost_of(self, utilities: Array) -> float:
-        """Return the cost that utilities (1,) of a step stand for, in the units of its limit."""
+        """Return the cost of a step from its utilities (1,), in the unit of the limit."""
         return 1 - float(utilities[0])
 
     def with_total(self, task: Task, origin: Mapping[str, str | int | float]) -> Self:
-        """Return the same problem with a running total in its states; the last limit of the task is on it."""
+        """Return the same problem with a running total in its states, which the last limit is about."""
         made = copy(self)
         made.task, made.origin = task, dict(origin)
         return made
@@ -59,24 +59,25 @@ class SampledCMDP(PlayedCMDP):
     Args:
         features: `es.features.OneHot(cell, size)`, or state -> φ(state, ·), (A, d), or ψ (k,); norms at most 1.
         reward, utility: (h, state) -> r_h(state, ·), u_h(state, ·), (A,) in [0, 1]; utility: or a list of m. None if
-            they are unknown, which needs `move` and `chance`: they are then learned from episodes.
+            they are unknown and learned from episodes, which needs `move` and `chance`.
         sample: (h, state, action, rng) -> next state; None with `chance`.
         horizon, num_actions: H, A.
         initial_state: s₁: a number, text, tuple or array; states are encoded to its type. With `start`, an example.
         threshold: b, or a list of m.
-        safe_policy: the incumbent, (h, state) -> probabilities (A,), or a policy. That it is safe is assumed.
-        slack: ξ > 0, by which it exceeds b at least, or a list of m; None if unknown.
+        safe_policy: the incumbent, (h, state) -> probabilities (A,), or a policy. It is assumed to be safe.
+        slack: ξ > 0, by which the incumbent exceeds b, or a list of m; None if unknown.
         start: rng -> first state, if the start is random. The task then has a dummy first step, see `Task`.
         time_homogeneous: True if `sample` does not depend on h.
-        move: (h, state, action, w) -> (next state, reward, utility), if chance is exogenous; told to the learner.
-        chance: (h, past, rng) -> w_h given (w_0, …, w_{h−1}); with `move`, in place of `sample`; not told.
+        move: (h, state, action, w) -> (next state, reward, utility), if chance is exogenous; the learner knows it.
+        chance: (h, past, rng) -> w_h given (w_0, …, w_{h−1}); with `move`, instead of `sample`; hidden from the
+            learner.
         support: (h, state) -> the values that w can take.
-        norm_bound: B of `Task`; None for √d. Features divided by c need c times as much.
+        norm_bound: B of `Task`; None for √d. If you divide features by c, multiply it by c.
         least_total: a total utility that every episode is certain to reach.
-        names, state_names, action_names, units: for people, in reports; `names` are those of the limits.
+        names, state_names, action_names, units: shown to people; `names` are those of the limits.
         origin: where the problem comes from, as plain values.
 
-    Exact values are unknown: records of its runs hold NaN there, and the totals observed in each episode.
+    Exact values are unknown, so records of its runs hold NaN for them, and the observed totals of each episode.
     """
 
     def __init__(
@@ -148,7 +149,7 @@ class SampledCMDP(PlayedCMDP):
         return self.task.initial_state
 
     def step(self, h: int, state: Any, action: int, rng: np.random.Generator) -> Step:
-        """Draw a step: the next state, the reward, the utilities (m,), and what chance brought, None if unknown."""
+        """Draw a step: the next state, the reward, the utilities (m,), and the value of chance, None if unknown."""
         task, first = inner_task(self.task), int(self._start is not None)
         before = state if task is self.task or is_outside(state) else state[0]
         assert task.encode is not None
@@ -167,7 +168,7 @@ class SampledCMDP(PlayedCMDP):
         return carried(self.task, h, state, action, made)
 
     def draw_trace(self, rng: np.random.Generator) -> tuple[State, tuple[object, ...]]:
-        """Draw what chance does in one episode: (s_1, (w_1, …, w_H)), where w_1 is the start if that is random."""
+        """Draw the values of chance in one episode: (s_1, (w_1, …, w_H)), where w_1 is the start if that is random."""
         if self._chance is None:
             raise InvalidProblem("the problem has no law of chance, so it has no traces: give move and chance")
         state, chances = self.reset(), []
@@ -183,7 +184,7 @@ def inner_task(task: Task) -> Task:
 
 
 def carried(task: Task, h: int, state: Any, action: int, made: Step) -> Step:
-    """Return a step of the system as one of the task: with its running total, if it has one, in states and start."""
+    """Return a step of the system as a step of the task: its states include the running total, if the task has one."""
     if task.carry is None:
         return made
     (following, reward, utilities, w), total = made, 0.0
@@ -196,7 +197,7 @@ def carried(task: Task, h: int, state: Any, action: int, made: Step) -> Step:
 
 
 def try_functions(task: Task, h: int, state: State) -> None:
-    """Raise if a function of the user fails, or returns something else than it should, at one state."""
+    """Raise if a function of the user fails or returns a wrong type or shape at one state."""
     task.incumbent.probabilities(h, state)
     task.reward_at(h, state), task.utility_at(h, state)
     if not task.one_hot:
@@ -221,9 +222,9 @@ def shifted(function: Callable[[int, Any], Any] | None, first_step: int, view: V
 def task_move(
     move: Move, encode: Encoder, outside: Outside, num_constraints: int, first_step: int, view: View | None = None
 ) -> Move:
-    """Return a user's move as the task's: states encoded, signals checked, START and ENDED included.
+    """Return a user's move as a move of the task: states are encoded, signals checked, START and ENDED included.
 
-    In the dummy first step chance brings the start. ENDED stays, with the signals of `outside`.
+    In the dummy first step the value of chance is the start. ENDED leads to ENDED, with the signals of `outside`.
     """
 
     def moved(h: int, state: State, action: int, w: object) -> tuple[State, float, Array]:
