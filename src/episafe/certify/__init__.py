@@ -1,4 +1,4 @@
-"""Certifiers: what may be deployed. They are imported when they are first used."""
+"""Certifiers: they decide what may be deployed. Each is imported at its first use."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING

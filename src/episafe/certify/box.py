@@ -1,6 +1,6 @@
-"""A certificate for all policies at once: a confidence box of the transition kernel that holds at all times.
+"""A certificate for all policies at once: a confidence box for the transition kernel, valid at all times.
 
-With probability 1 − δ the true kernel is in the box, in all episodes together. Then the least utility of a policy over
+With probability 1 − δ the true kernel is in the box, in all episodes together. So the least utility of a policy over
 the box is below its true utility, for every policy, however it was found: candidates, mixtures and plans cost no δ.
 """
 
@@ -35,9 +35,9 @@ ASSUMES = (
 class Box(Certifier):
     """Every deployed policy has expected utility at least b, in all episodes at once, with probability 1 − delta.
 
-    Assumptions: the states are listed and Markov, and the first one is fixed; steps have the same kernel where the task
-    says so; the utility is known; episodes are independent given the policy, without drift; the incumbent has
-    V^u ≥ b + slack. Nothing is assumed of features. The box is about the kernel, so that several limits cost no more δ.
+    Assumptions: the states are listed and Markov, and the first one is fixed; steps have the same kernel if the task
+    says so; the utility is known; episodes are independent given the policy, without drift; the incumbent has V^u ≥ b +
+    slack. Nothing is assumed about features. The box is about the kernel, so several limits cost no more δ than one.
 
     As soon as the box proves any policy safe, a Markov policy that is safe by itself is deployed. Before that a mixture
     of candidates and the incumbent is deployed, and the promise is about the mixture. Box needs no proposer.
@@ -48,8 +48,8 @@ class Box(Certifier):
         delta: the probability with which some deployed policy may be below b.
 
     Attributes:
-        counts: how often (h, s, a) led to s', (steps, S, A, S); one step where the kernel is the same at all.
-        lower, upper: the box, which only ever shrinks.
+        counts: how often (h, s, a) led to s', (steps, S, A, S); steps is 1 if the kernel is the same at all steps.
+        lower, upper: the box, which never grows.
     """
 
     name: ClassVar[str] = "box"
@@ -84,7 +84,7 @@ class Box(Certifier):
     # candidates, limits
 
     def add(self, candidate: Candidate) -> None:
-        """Let a policy be deployed wherever it is the best one; it costs no δ."""
+        """Add a policy that may be deployed when it is the best one; it costs no δ."""
         self._candidates[candidate.name] = candidate.policy.table()
         self._plan_again()
 
@@ -106,7 +106,7 @@ class Box(Certifier):
         self._plan_again()
 
     def _plan_again(self) -> None:
-        """Let the next plan be a new one, whose policies have new names."""
+        """Make a new plan next time, with new names for its policies."""
         if self._plan is not None or self.num_episodes:
             self.num_plans += 1
         self._plan = None
@@ -117,13 +117,13 @@ class Box(Certifier):
         return self._invalid
 
     def bounds(self) -> dict[str, Array]:
-        """Return what is proved of the incumbent and of the candidates; (m,) each."""
+        """Return the bounds of the incumbent and of the candidates; (m,) each."""
         problem = BoxProblem(self._signals, self.lower, self.upper, self.task.initial_state)
         proved = {INCUMBENT: np.maximum(self._stated, problem.bounds(self.task.incumbent.table()).utilities)}
         return proved | {name: problem.bounds(table).utilities for name, table in self._candidates.items()}
 
     def proves(self, plan: Plan) -> Array:
-        """Return what the box proves of any plan, (m,)."""
+        """Return the bounds (m,) that the box proves for any plan."""
         if plan.source == "safe":
             return self._stated
         problem = BoxProblem(self._signals, self.lower, self.upper, self.task.initial_state)
@@ -141,7 +141,7 @@ class Box(Certifier):
             self._waiting[deployment] = None
 
     def abandoned(self, deployment: int) -> None:
-        """Use no report of a later deployment any more."""
+        """From now on, ignore the reports of later deployments."""
         if deployment in self._waiting:
             self._ended, numbers = True, list(self._waiting)
             for number in numbers[numbers.index(deployment) :]:
@@ -156,8 +156,8 @@ class Box(Certifier):
     def apply(self, deployment: int, evidence: Evidence) -> None:
         """Count the transitions of the episodes that are in order now, up to the oldest deployment without a report.
 
-        So neither which reports are used nor their order depends on their content. The first report of a deployment
-        is binding.
+        So the choice and the order of the reports that are used do not depend on their content. The first report of a
+        deployment is binding.
         """
         if deployment in self._waiting and self._waiting[deployment] is None:
             self._waiting[deployment] = evidence.episode
@@ -173,7 +173,7 @@ class Box(Certifier):
                 self._tighten()
 
     def _tighten(self) -> None:
-        """Shrink the box by all transitions so far, when there are 10 % more episodes; then plan again."""
+        """Shrink the box with all transitions so far, each time there are 10 % more episodes; then plan again."""
         tighten(self.counts, math.log(self.counts.size / self.delta), self.lower, self.upper)
         self.next_plan = max(self.num_episodes + 1, math.ceil(GROWTH * self.num_episodes))
         if self._is_empty():
@@ -189,7 +189,7 @@ class Box(Certifier):
         return self._plan
 
     def _is_empty(self) -> bool:
-        """Return whether there is no kernel in the box, beyond rounding."""
+        """Return whether the box contains no kernel, up to rounding."""
         sums = self.lower.sum(axis=-1) > 1 + TOLERANCE, self.upper.sum(axis=-1) < 1 - TOLERANCE
         return bool((self.lower > self.upper).any() or sums[0].any() or sums[1].any())
 
@@ -211,7 +211,7 @@ class Box(Certifier):
         return self._as_mixture(problem.best_mixture(b, [stated, *others]), incumbent.table)
 
     def _drawn_back(self, problem: BoxProblem, parts: Parts[Bounded], safer: Bounded) -> Bounded:
-        """Return a Markov policy between a mixture and `safer`, which passes, with as little of `safer` as suffices.
+        """Return a Markov policy that passes, between a mixture and `safer`, with as little of `safer` as possible.
 
         The Markov policy for a share is where (1 − share)·(the other parts) + share·safer is, by the estimated kernel.
         """
@@ -237,14 +237,14 @@ class Box(Certifier):
         return found
 
     def _estimate(self) -> Array:
-        """Return P̂ (H, S, A, S) by the counts; uniform where there are none."""
+        """Return P̂ (H, S, A, S) from the counts; uniform where there are none."""
         visits = self.counts.sum(axis=-1, keepdims=True)
         P_hat = np.where(visits > 0, self.counts / np.maximum(visits, 1), 1 / self.counts.shape[-1])
         rows: Array = P_hat[np.minimum(np.arange(self._signals.shape[1]), len(P_hat) - 1)]
         return rows
 
     def _as_mixture(self, found: BestMixture[Bounded], incumbent: Array) -> Plan:
-        """Return the mixture of candidates and the incumbent, which alone is known to keep the limits."""
+        """Return the mixture of candidates with the incumbent, the only policy that is known to keep the limits."""
         parts = [(weight, one.table) for weight, one in found.parts if one.table is not incumbent and weight > 0]
         if not parts or not passes(found.values[1:], self.task.thresholds):  # a solver's tolerance proves nothing
             return self.fallback("no mixture with a candidate seems better")

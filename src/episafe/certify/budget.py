@@ -1,6 +1,6 @@
 """Window sums and running sums: how much weight the next episode may give to anything but the incumbent.
 
-Exact arithmetic, and all that a promise of level "window" rests on; docs/appendix/budget.md has the proof. It uses no
+The promise of level "window" rests on this exact arithmetic alone; docs/appendix/budget.md has the proof. It uses no
 statistics: only that no episode of the incumbent totals less than x, none of another policy less than its own least
 total, and that reports are true.
 """
@@ -18,13 +18,13 @@ SHAVED = 1e-12  # relative; taken off a weight, so that rounding never makes a s
 class Windows:
     """The windows that contain the next episode t, each with its surplus Σ (u_s − b) over the episodes before t.
 
-    An episode counts at what it is certain to total, `floor`, until its report is settled. For every window [a, e]
-    that contains t, the weight 1 of everything but the incumbent is allowed in episode t if
+    An episode counts as its certain total, `floor`, until its report is settled. For every window [a, e]
+    that contains t, a weight of 1 for all other policies than the incumbent is allowed in episode t if
 
         Σ_{a ≤ s < t} (u_s − b)  +  (floor_t − b)  +  (e − t)(x − b)  ≥  0,
 
-    and a share λ of that weight if λ floor_t + (1 − λ) x in place of floor_t satisfies it. A threshold that is raised
-    holds for windows that begin later; one that is lowered holds at once.
+    and a share λ of that weight if λ floor_t + (1 − λ) x in place of floor_t satisfies it. A raised threshold holds for
+    windows that begin later, a lowered threshold holds at once.
 
     Args:
         size: n; every n consecutive episodes are a window.
@@ -42,7 +42,7 @@ class Windows:
         self.placed: dict[int, tuple[int, Hashable, Array]] = {}  # unsettled: number, calendar window, counted total
 
     def reserves(self, episode_id: str) -> Array:
-        """Return, for each window that contains the next episode, what it has left if the incumbent acts, (·, m)."""
+        """Return the surplus that each window of the next episode has if the incumbent acts, (·, m)."""
         starts = np.arange(max(self.count - self.size + 1, 0), self.count)
         rows, left = starts % self.size, starts + self.size - self.count  # episodes of the window from this one on
         running = self.surplus[rows] + left[:, None] * (self.x - self.begun_under[rows])
@@ -54,7 +54,7 @@ class Windows:
         return np.array(found)
 
     def share(self, floor: Array, episode_id: str) -> float:
-        """Return the largest share λ in [0, 1] of a plan whose total is certain to reach `floor` (m,)."""
+        """Return the largest share λ in [0, 1] of a plan whose certain total is `floor` (m,)."""
         costs = self.x - floor
         if (costs <= 0).all():
             return 1.0
@@ -63,7 +63,7 @@ class Windows:
         return 1.0 if allowed >= 1 else max(allowed * (1 - SHAVED), 0.0)
 
     def deploy(self, deployment: int, floor: Array, episode_id: str) -> None:
-        """Count the next episode at what it is certain to total, (m,)."""
+        """Count the next episode as its certain total, (m,)."""
         row, label = self.count % self.size, None
         self.surplus[row], self.begun_under[row] = 0.0, self.limit
         rows = self._rows(self.count)
@@ -76,7 +76,7 @@ class Windows:
         self.count += 1
 
     def settle(self, deployment: int, total: Array) -> None:
-        """Put the reported total (m,) in the place of the certain one, in every window that is not over."""
+        """Replace the certain total by the reported total (m,), in every window that is not over."""
         number, label, counted = self.placed.pop(deployment)
         self.surplus[self._rows(number)] += total - counted
         if self.calendar is not None:
@@ -84,12 +84,12 @@ class Windows:
             self.months[label] = surplus + total - counted, b
 
     def _rows(self, number: int) -> list[int]:
-        """Return the rows of the windows that contain an episode and are not over, once that one is deployed."""
+        """Return the rows of the windows that contain a deployed episode and are not over."""
         newest = max(self.count - 1, number)
         return [a % self.size for a in range(max(newest - self.size + 1, 0), number + 1)]
 
     def abandon(self, deployment: int) -> None:
-        """Let an episode without a report count at its certain total for ever."""
+        """Count an episode that will have no report as its certain total."""
         self.placed.pop(deployment, None)
 
     def change(self, thresholds: Array) -> None:
@@ -102,8 +102,8 @@ class Windows:
 class Relative:
     """The running sum S = Σ (u_s − α u_s^inc), by replays of what was deployed and of the incumbent.
 
-    With totals in [0, T] and weight w of everything but the incumbent, u − α u^inc ≥ min(0, 1 − α − w) T; that is what
-    an episode counts until it is settled. So w ≤ 1 − α + S/T keeps S ≥ 0.
+    With totals in [0, T] and weight w of all other policies than the incumbent, u − α u^inc ≥ min(0, 1 − α − w) T; an
+    episode counts as this value until it is settled. So w ≤ 1 − α + S/T keeps S ≥ 0.
 
     Args:
         alpha: α in (0, 1).
@@ -116,7 +116,7 @@ class Relative:
         self.placed: dict[int, float] = {}
 
     def weight(self) -> float:
-        """Return the largest weight w of everything but the incumbent."""
+        """Return the largest weight w of all other policies than the incumbent."""
         return float(np.clip((1 - self.alpha + self.sums.min() / self.largest) * (1 - SHAVED), 0.0, 1.0))
 
     def deploy(self, deployment: int, weight: float) -> None:
@@ -125,9 +125,9 @@ class Relative:
         self.sums += self.placed[deployment]
 
     def settle(self, deployment: int, total: Array, incumbent: Array) -> None:
-        """Put what was replayed of the plan and of the incumbent, (m,), in the place of the worst."""
+        """Replace the worst case by the replayed totals of the plan and of the incumbent, (m,)."""
         self.sums += total - self.alpha * incumbent - self.placed.pop(deployment)
 
     def abandon(self, deployment: int) -> None:
-        """Let an episode without a report count at its worst for ever."""
+        """Count an episode that will have no report at its worst."""
         self.placed.pop(deployment, None)

@@ -1,4 +1,4 @@
-"""Evidence and what it proves. Trusted, together with kernels/wealth.py: no heuristic is in these two files.
+"""Evidence and the bounds that it proves. Trusted, together with kernels/wealth.py, and without heuristics.
 
 Section numbers are those of docs/appendix/theory.md.
 """
@@ -33,7 +33,7 @@ LONGEST_TAIL = 256  # deployments after one that is not reported; the oldest the
 
 
 def admits(bounds: Array, thresholds: Array) -> bool:
-    """Return whether bounds (m,) reach every limit: the check that every deployed plan passes (section 2.4)."""
+    """Return whether bounds (m,) reach every limit. Every deployed plan passes this check (section 2.4)."""
     return len(bounds) == len(thresholds) and all(map(admits_one, bounds.tolist(), thresholds.tolist()))
 
 
@@ -78,26 +78,26 @@ def shares_of(task: Task, policies: Sequence[Policy], weights: Array, episode: E
 
 
 class Accounts:
-    """One account per limit and candidate: its wealth, its bound, and its deployments that are not reported yet.
+    """One account per limit and candidate: its wealth, its bound, and its deployments without a report.
 
-    The incumbent is row 0. Its bound is stated, b + ξ; if the slack is unknown it has a sequence of its own, as if it
-    were the first candidate. Candidate j = 1, 2, … has δ_j = δ/(j(j+1)), δ_j/m for each limit (sections 2.4 and 6).
-    A deployment counts at its worst from when it is made until it is reported (section 2.3).
+    The incumbent is row 0. Its bound is stated, b + ξ; if the slack is unknown, it has a sequence of its own, like the
+    first candidate. Candidate j = 1, 2, … has δ_j = δ/(j(j+1)), δ_j/m for each limit (sections 2.4 and 6). A deployment
+    counts at its worst until it is reported (section 2.3).
 
     Args:
         task: the limits and the incumbent's utility.
         delta: the probability with which any bound may ever be wrong.
-        num_rows: rows that are there from the beginning; `widen` adds more.
+        num_rows: the number of rows at the beginning; `widen` adds more.
         bet_weights: weights of the bets, (B,), which sum to 1; None for `BET_WEIGHTS`.
         longest_tail: deployments of a row after one that is not reported, at most.
         largest: the largest total utility of an episode; None if unknown.
-        fineness: points of the grid while the distance to the incumbent's utility falls to 1/e.
+        fineness: points of the grid per factor e of the distance to the incumbent's utility.
 
     Attributes:
         names: the candidates by row; "" for a free row.
         wealth: the sequences.
-        num_candidates: how many candidates there have been, j of the last.
-        invalid_reason: why nothing is proved any more; "" while the certificate stands.
+        num_candidates: the number of candidates so far, j of the last one.
+        invalid_reason: why the certificate is invalid; "" while it is valid.
     """
 
     def __init__(
@@ -147,9 +147,9 @@ class Accounts:
         """Begin the sequences of a new candidate in a row, W = 1. Only later deployments count (section 2.3, rule 2).
 
         Args:
-            row: where; what was proved of the candidate before it in this row is forgotten, its δ_j stays spent.
-            name: what it is called.
-            least_totals: totals (m,) that no episode of it falls below, as a fact; None for those of the task.
+            row: the row; bounds of the previous candidate in this row are discarded, its δ_j stays spent.
+            name: the name of the candidate.
+            least_totals: totals (m,) that every episode of it reaches, as a fact; None for those of the task.
         """
         wealth = self.wealth
         for c, one in enumerate(self._constraints):
@@ -166,9 +166,9 @@ class Accounts:
         self.names[row], self._tails[row], self._absent[row] = name, {}, set()
 
     def share_delta(self) -> None:
-        """Let the n candidates so far have δ_j = (δ/2)(1/(j(j+1)) + 1/(n + 1)), before anything is deployed.
+        """Give the n candidates so far δ_j = (δ/2)(1/(j(j+1)) + 1/(n + 1)), before the first deployment.
 
-        That is what they had together, δ·n/(n + 1) (section 2.4)."""
+        The sum is the same as before, δ·n/(n + 1) (section 2.4)."""
         spent = self.wealth.log_term.any(axis=1) & np.isfinite(self.wealth.log_term).all(axis=1)
         rows = np.flatnonzero(spent & (self.wealth.in_use == 1))
         if len(rows) == self.num_candidates and not self._deployed:
@@ -181,7 +181,7 @@ class Accounts:
         return self.names.index(name) if name in self.names and name else -1
 
     def known(self, evidence: Evidence) -> tuple[IntArray, Evidence]:
-        """Return the rows (R,) of the candidates that are on trial, and the evidence of these."""
+        """Return the rows (R,) of the candidates on trial, and their evidence."""
         found = evidence.where(lambda name: self.row(name) >= 0)
         return np.array([self.row(name) for name in found.names], dtype=np.int64), found
 
@@ -192,15 +192,15 @@ class Accounts:
 
     @property
     def pending(self) -> bool:
-        """Return whether some row waits for a report."""
+        """Return whether any row waits for a report."""
         return any(self._tails)
 
     def bounds(self) -> dict[str, Array]:
-        """Return what is proved of each candidate, (m,), by name."""
+        """Return the bounds (m,) of each candidate, by name."""
         return {self.names[i]: self.wealth.lower[i].copy() for i in self.rows}
 
     def bounds_of(self, weights: Array, lower: Array | None = None) -> Array:
-        """Return Σ_i w_i L_i (m,) of weights by row (n,): what is proved of a mixture (section 2.4)."""
+        """Return Σ_i w_i L_i (m,) for weights by row (n,): the bounds of a mixture (section 2.4)."""
         lower = self.wealth.lower if lower is None else lower
         return np.array([mixture_bound(weights, lower, c) for c in range(lower.shape[1])])
 
@@ -218,10 +218,10 @@ class Accounts:
                     self._settle(i)
 
     def credit(self, deployment: int, rows: IntArray, shares: Array, utilities: Array) -> None:
-        """Add what a report says of rows (R,): shares (R,) and utilities (R, m), in the place of its deployment.
+        """Add the evidence of a report for rows (R,): shares (R,) and utilities (R, m), at the place of its deployment.
 
         A deployment counts once, and only for sequences that had begun (section 2.3, rules 1 and 2). A total below x₀
-        ends every proof (section 2.6).
+        makes all bounds invalid (section 2.6).
         """
         if self.invalid_reason:
             return
@@ -253,7 +253,7 @@ class Accounts:
     def read_log(self, rows: IntArray, shares: Array, utilities: Array) -> None:
         """Add logged episodes to rows (R,) before the first deployment: shares (R, E) and utilities (R, E, m).
 
-        Their order must not depend on what happened in them: the best prefix counts.
+        Their order must not depend on their outcomes, because the best prefix counts.
         """
         least = self.wealth.least[rows][:, None]
         if (utilities < least - self._rounding).any():
@@ -263,7 +263,7 @@ class Accounts:
         credit_episodes(self.wealth, rows, *told)
 
     def _settle(self, i: int) -> None:
-        """Move what is decided from the tail of row i into the product, and see what prefixes of the rest prove.
+        """Move the decided part of the tail of row i into the product, and raise the bound by prefixes of the rest.
 
         More than `longest_tail` deployments after one without a report, it counts as absent: a factor 1 − λ that is
         kept apart, so that its report can still take its place (section 2.3, rule 5).
@@ -289,7 +289,7 @@ class Accounts:
     def change(self, thresholds: Array, stated: Array) -> None:
         """Use other thresholds and, where the incumbent's utility is stated, other stated utilities (m,).
 
-        What is proved depends on neither (section 2.4). The grid stays: a point that began late would prove too much.
+        Bounds depend on neither (section 2.4). The grid stays, because a point that began late would prove too much.
         """
         self.thresholds = thresholds.copy()
         known = self.wealth.log_term[0] == 0
@@ -302,7 +302,7 @@ class Accounts:
         self.names[row], self._tails[row], self._absent[row] = "", {}, set()
 
     def end(self, reason: str) -> None:
-        """Note that an assumption of the proofs is false: nothing is proved any more (section 2.6)."""
+        """Note that an assumption of the proofs is false: all bounds are invalid (section 2.6)."""
         self.invalid_reason = self.invalid_reason or reason
         for row in self.rows[1:]:
             self.withdraw(row)

@@ -34,22 +34,21 @@ class FamilyPolicy(Policy):
         return self.policy.table()
 
     def document(self) -> Document:
-        """Return the parameters, from which the family makes the policy again."""
+        """Return the parameters, from which the family can make the policy again."""
         return {"kind": "family", "name": self.name, "parameters": self.parameters}
 
 
 class Family(Proposer):
-    """Policies with parameters, such as thresholds or weights; it proposes the parameters to try next.
+    """A family of policies with parameters, such as thresholds or weights; it proposes the parameters to try next.
 
-    The rewards and utilities of the members that were tried are modelled by Gaussian processes. The next member is the
-    one of the largest expected gain in the episodes that remain after its proof. A model that is wrong costs time and
-    never safety.
+    Gaussian processes model the rewards and utilities of the members that were tried. The next member is the one with
+    the largest expected gain in the episodes that remain after its proof. A wrong model costs time, never safety.
 
     Args:
         make_policy: takes the parameters by name and returns a policy: a function (h, state) -> probabilities, a table,
             or an object with `probabilities`. Equal parameters must give equal policies.
-        space: by name, (low, high) of a number, integers if both are, or a list of choices.
-        first: parameters to try first, for example cautious ones; None for the middle of the space.
+        space: for each name a range (low, high), of integers if both are integers, or a list of choices.
+        first: the parameters to try first, for example cautious ones; None for the middle of the space.
 
     Example:
         >>> import episafe as es
@@ -73,7 +72,7 @@ class Family(Proposer):
         self._task: Task | None = None
 
     def start(self, task: Task) -> None:
-        """Bind the family to the task of its agent, and make the first member to see that it is a policy."""
+        """Bind the family to the task of its agent, and check that its first member is a policy."""
         self._task = task
         self.member(self._first())
 
@@ -168,7 +167,7 @@ def _as_range(name: str, given: Range) -> tuple[float, float] | list[Parameter]:
 
 
 def _predict(X: Array, y: Array, noise: Array, Z: Array, scale: float) -> tuple[Array, Array]:
-    """Return mean and standard deviation at Z of a Gaussian process that was seen as y ± √noise at X."""
+    """Return mean and standard deviation at Z of a Gaussian process that was observed as y ± √noise at X."""
 
     def kernel(A: Array, B: Array) -> Array:
         square = ((A[:, None] - B[None]) ** 2).sum(axis=-1)

@@ -1,11 +1,11 @@
-"""FreshData: a certificate for Markov policies, from an epoch of data before which they were fixed.
+"""FreshData: a certificate for Markov policies, from an epoch of data that begins after they are fixed.
 
 The bound uses transitions that the policy does not depend on, one fold per step:
 
     V̲_h(s) = Σ_a π_h(a|s)(u_h(s,a) + L_h(s,a)),   V̲_{H+1} = 0,   L_h(s,a) ≤ P_hV̲_{h+1}(s,a) with probability 1 − δ'
 
-V̲_{h+1} is a function of the folds of later steps alone: to it the transitions of fold h are fresh, and the bound has
-to hold for one function only.
+V̲_{h+1} depends only on the folds of later steps. So the transitions of fold h are fresh data for it, and the bound
+needs to hold for this one function only.
 """
 
 import math
@@ -36,10 +36,10 @@ COSTS = -np.log1p(-BETS) - BETS  # ψ(λ)
 
 
 class FreshData(Certifier):
-    """Every deployed policy is Markov and has expected utility at least b by itself: nothing is drawn.
+    """Every deployed policy is Markov and has expected utility at least b by itself, without mixtures.
 
     A certified policy π_c has the bound L. In an epoch of fixed length (1−ε)π_c + επ_x is deployed, π_x a proposal,
-    with (1−ε)^H L ≥ b: utilities are ≥ 0, so what is earned while nothing deviates is enough. When the epoch ends,
+    with (1−ε)^H L ≥ b: utilities are ≥ 0, so the part without deviations is enough. When the epoch ends,
     (1−α)π_c + απ_x is evaluated on its data for each α in `STEPS`, and the boldest one that passes is the new π_c.
     Epoch e = 1, 2, … has δ_e = δ/(e(e+1)), shared by its evaluations. A user's candidate is π_x in every other epoch,
     until it is certified itself. With probability `delta` some deployed policy may be below b.
@@ -90,7 +90,7 @@ class FreshData(Certifier):
         return None if candidate is None else replace(candidate, name=f"{PROPOSAL}{self.num_epochs + 1}")
 
     def add(self, candidate: Candidate) -> None:
-        """End the epoch, certify what its data allow and begin the next one; keep a user's candidate for its turn."""
+        """End the epoch, certify what its data allow, and begin the next one; a user's candidate waits for its turn."""
         if not candidate.name.startswith(PROPOSAL):
             self._given[candidate.name] = candidate.policy.table(), np.zeros(self.task.num_constraints)
             return
@@ -140,7 +140,7 @@ class FreshData(Certifier):
         return self._plan
 
     def proves(self, plan: Plan) -> Array:
-        """Return what is proved of a plan, (m,): its own plan is known by its table."""
+        """Return the bounds (m,) of a plan, which it recognises by its table."""
         own, given = self.plan(), plan.policy
         listed = isinstance(given, TablePolicy) and isinstance(own.policy, TablePolicy) and plan.source != "safe"
         if listed and np.allclose(given.table(), own.policy.table(), rtol=0, atol=1e-12):
@@ -148,13 +148,13 @@ class FreshData(Certifier):
         return super().proves(plan)
 
     def deployed(self, deployment: int, plan: Plan, component: int | None = None) -> None:
-        """Make a deployment the next episode of the epoch, unless that is full: its length is fixed beforehand."""
+        """Make a deployment the next episode of the epoch, unless the epoch is full: its length is fixed in advance."""
         if plan.source != "safe" and not self._incomplete and len(self._transitions) < self._length:
             self._awaited[deployment] = len(self._transitions)
             self._transitions.append(None)
 
     def abandoned(self, deployment: int) -> None:
-        """Let the epoch certify nothing: which reports are missing may depend on their content."""
+        """End the epoch without a certificate, because missing reports may depend on their content."""
         self._incomplete = self._incomplete or deployment in self._awaited
 
     def evidence(self, deployment: int, episode: Episode) -> Evidence:
@@ -169,12 +169,12 @@ class FreshData(Certifier):
             self._transitions[k] = int(episode.states[h]), int(episode.actions[h]), int(episode.states[h + 1])
 
     def bounds(self) -> dict[str, Array]:
-        """Return what is stated of the incumbent and proved of the users' candidates, (m,)."""
+        """Return the stated bounds of the incumbent and the proved bounds of the users' candidates, (m,)."""
         proved = {name: bound.copy() for name, (_, bound) in self._given.items()}
         return {INCUMBENT: self.task.thresholds + self.task.slacks} | proved
 
     def promote(self, name: str) -> None:
-        """Put a certified candidate in the place of π_c, or the incumbent; the epoch then certifies nothing."""
+        """Replace π_c by a certified candidate or the incumbent; the current epoch then certifies nothing."""
         bound = self.bounds().get(name, np.zeros(0))
         if not admits(bound, self.task.thresholds):
             raise ValueError(f"{name!r} is not proved to reach the limits: promote one of {self.bounds()} that is")

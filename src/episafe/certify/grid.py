@@ -13,7 +13,7 @@ HEADROOM = 4.0  # times the incumbent's utility: the end of the grid where total
 
 
 def grid_of_means(limit: Constraint, least: float, largest: float | None, fineness: float) -> Array:
-    """Return the means, rising, all above `least`, with b among them if it is above `least`.
+    """Return the means in increasing order, all above `least`, including b if it is above `least`.
 
     Below b the distance to the incumbent's utility falls by a constant factor from point to point; above b the
     difference to b grows by one.
@@ -22,7 +22,7 @@ def grid_of_means(limit: Constraint, least: float, largest: float | None, finene
         limit: b and the slack.
         least: the least total of the candidate.
         largest: the largest total of an episode; None if unknown.
-        fineness: points while the distance falls to 1/e.
+        fineness: points per factor e of the distance.
     """
     b, known = limit.threshold, limit.threshold + (limit.slack or 0.0)
     if largest is None:

@@ -1,6 +1,6 @@
 """Budget and Both: certifiers that keep every window of episodes at the limit.
 
-The arithmetic is in budget.py. Here are the replays that it is fed with, and the choice of a policy, a heuristic.
+The arithmetic is in budget.py. This file computes the replays for it and chooses the policies, which is a heuristic.
 """
 
 from calendar import monthrange
@@ -54,18 +54,18 @@ class Budget(Certifier):
     """Every window of episodes keeps the limit, without statistics: level "window".
 
     In each episode the candidate has the largest weight that every window containing this episode can pay for, even if
-    the candidate brings its least and the incumbent acts in the rest of the window. So the incumbent must never total
-    less than the limit.
+    the candidate does its worst and the incumbent acts in the rest of the window. The incumbent's total must never be
+    below the limit.
 
     Args:
         window: n; every n consecutive episodes are a window.
-        incumbent_least: a total that no episode of the incumbent falls below, at least the threshold; one number, or
-            one per limit, in the units of the task's totals. The relative form needs none.
-        least: a total that no episode of any other policy falls below.
+        incumbent_least: a total that every episode of the incumbent reaches, at least the threshold; one number, or one
+            per limit, in the units of the task's totals. The relative form needs none.
+        least: a total that every episode of any other policy reaches.
         form: "replay" counts expectations over the draw of the component and needs `move` and traces; "sure" counts
-            reported totals and deploys a candidate fully or not; "relative" compares running sums with the incumbent's.
-        calendar: "month", if episode ids are dates and every day has one episode; or episode id -> (window, at least
-            how many later episodes it has), for windows in addition.
+            reported totals and gives a candidate weight 0 or 1; "relative" compares running sums with the incumbent's.
+        calendar: "month", if episode ids are dates and every day has one episode; or a function episode id -> (window,
+            a lower bound on the number of its later episodes).
         alpha: the share of the incumbent's sum that the relative form keeps.
     """
 
@@ -154,7 +154,7 @@ class Budget(Certifier):
         }
 
     def add(self, candidate: Candidate) -> None:
-        """Let a candidate be deployed in place of the last one, or beside it if its statistics state a weight."""
+        """Let a candidate replace the last one, or act alongside it if its statistics state a weight."""
         name, weight = candidate.name, candidate.statistics.get(WEIGHT, 1.0)
         self.note_least(candidate)
         self.num_candidates += 1
@@ -185,12 +185,12 @@ class Budget(Certifier):
         self.next_proposal = self.num_reports + REFIT
 
     def promote(self, name: str) -> None:
-        """Let another candidate act as far as the windows allow; "incumbent" ends that of all."""
+        """Let another candidate act as far as the windows allow; "incumbent" ends this for all candidates."""
         self.require_on_trial(name, INCUMBENT)
         self.target = {name: 1.0}
 
     def restart(self) -> None:
-        """Deploy the incumbent until the next proposal, which is asked for at once."""
+        """Deploy the incumbent until the next proposal, which is requested at once."""
         super().restart()
         self.target, self.next_proposal = {}, self.num_reports
 
@@ -202,7 +202,7 @@ class Budget(Certifier):
         return self.guarded(mixed(self.task, parts, 1.0 - sum(weight for _, weight in parts.values())))
 
     def guarded(self, plan: Plan) -> Plan:
-        """Return a plan with as much of its weight as the windows can pay for; the incumbent has the rest."""
+        """Return a plan with as much weight as the windows can pay for; the incumbent has the rest."""
         if set(plan.parts.names) == {INCUMBENT}:
             return plan
         if (share := self.share(plan)) < SMALLEST:
@@ -221,12 +221,12 @@ class Budget(Certifier):
         return found if self.form == "replay" else float(found >= 1)
 
     def _certain(self, names: Sequence[str], weights: Array) -> Array:
-        """Return what a plan is certain to total (m,): over the draw, or, in the sure form, for every component."""
+        """Return the certain total (m,) of a plan: over the draw, or for every component in the sure form."""
         leasts = np.array([self.least_of(name) for name in names])
         return leasts.min(axis=0) if self.form == "sure" else weights @ leasts
 
     def least_of(self, name: str) -> Array:
-        """Return the total (m,) that no episode of a policy falls below."""
+        """Return the total (m,) that every episode of a policy reaches."""
         return self.x if name == INCUMBENT else self.own_leasts.get(name, self.least)
 
     def refusal(self, plan: Plan) -> str:
@@ -250,7 +250,7 @@ class Budget(Certifier):
                 ) from error
 
     def deployed(self, deployment: int, plan: Plan, component: int | None = None) -> None:
-        """Count a deployment at what it is certain to total."""
+        """Count a deployment as its certain total."""
         names = plan.parts.names
         if self.form == "relative":
             self.sums.deploy(deployment, weight_of_others(plan))
@@ -260,7 +260,7 @@ class Budget(Certifier):
         self._plans[deployment] = plan
 
     def evidence(self, deployment: int, episode: Episode) -> Evidence:
-        """Return what was reported, or the replays of the components and of the incumbent."""
+        """Return the reported totals, or the replays of the components and of the incumbent."""
         plan, m = plan_of(self._plans, deployment), self.task.num_constraints
         if self.form == "sure":
             total = np.asarray(episode.total_utility, dtype=np.float64).reshape(1, m)
@@ -278,7 +278,7 @@ class Budget(Certifier):
         )
 
     def apply(self, deployment: int, evidence: Evidence) -> None:
-        """Put what was reported or replayed in the place of what was certain."""
+        """Replace the certain totals by the reported or replayed ones."""
         plan = self._plans[deployment]
         if evidence.surprise:
             self.own_leasts.clear()  # floors are no facts once chance has left its support
@@ -304,16 +304,16 @@ class Budget(Certifier):
             self.windows.settle(deployment, total)
 
     def abandoned(self, deployment: int) -> None:
-        """Let a deployment that will never be reported count at its worst."""
+        """Count a deployment that will never be reported at its worst."""
         self._plans.pop(deployment, None)
         (self.sums if self.form == "relative" else self.windows).abandon(deployment)
 
     def bounds(self) -> dict[str, Array]:
-        """Return the total (m,) that no episode of each policy falls below, as stated."""
+        """Return the stated total (m,) that every episode of each policy reaches."""
         return {name: self.least_of(name).copy() for name in (INCUMBENT, *self.candidates)}
 
     def withdraw(self, name: str) -> None:
-        """Deploy a candidate no more."""
+        """Stop deploying a candidate."""
         self.require_on_trial(name)
         del self.candidates[name]
 
@@ -339,14 +339,14 @@ class Budget(Certifier):
 
 
 class Both(Certifier):
-    """What is deployed satisfies both: a statistical certifier, which chooses, and a budget, which limits its weight.
+    """Deployed plans satisfy both: a statistical certifier, which chooses, and a budget, which limits the weights.
 
-    The incumbent has what the budget takes from a mixture. Bounds add with the weights, and the incumbent's reach the
-    limits, so the mixture with less weight satisfies the statistical certifier too.
+    The budget moves weight from candidates to the incumbent. The incumbent's bounds reach the limits, so the mixture
+    with smaller weights still satisfies the statistical certifier.
 
     Args:
-        first: what proves, for example `Hindsight()`.
-        guard: what keeps the windows.
+        first: the statistical certifier, for example `Hindsight()`.
+        guard: the budget.
     """
 
     name: ClassVar[str] = "both"
@@ -398,7 +398,7 @@ class Both(Certifier):
         self.first.postpone()
 
     def plan(self) -> Plan:
-        """Return the plan of the first, with as much of its weight as the windows can pay for."""
+        """Return the plan of the first, with as much weight as the windows can pay for."""
         plan = self.first.plan()
         if self.guard.invalid_reason:
             return self.guard.fallback(self.guard.invalid_reason)
@@ -442,11 +442,11 @@ class Both(Certifier):
         self.guard.abandoned(deployment)
 
     def bounds(self) -> dict[str, Array]:
-        """Return what the first proves."""
+        """Return the bounds of the first."""
         return self.first.bounds()
 
     def proves(self, plan: Plan) -> Array:
-        """Return what the first proves of a plan, (m,)."""
+        """Return the bounds (m,) that the first proves for a plan."""
         return self.first.proves(plan)
 
     def promote(self, name: str) -> None:
@@ -479,12 +479,12 @@ class Both(Certifier):
 
 
 def weight_of_others(plan: Plan) -> float:
-    """Return the weight of everything but the incumbent."""
+    """Return the weight of all other policies than the incumbent."""
     return float(plan.parts.weights[[name != INCUMBENT for name in plan.parts.names]].sum())
 
 
 def mixed(task: Task, parts: dict[str, tuple[Policy, float]], rest: float) -> Plan:
-    """Return the plan with these policies and weights; the rest is for the incumbent."""
+    """Return the plan with these policies and weights; the incumbent has the rest."""
     policies, weights = zip(*parts.values(), strict=True)
     if rest <= TOLERANCE:
         return Plan(policies[0] if len(parts) == 1 else Mixture(policies, weights, tuple(parts)), "search")

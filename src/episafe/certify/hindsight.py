@@ -1,4 +1,4 @@
-"""Hindsight: a certificate from replays. Where chance is exogenous and seen, every trace judges every policy."""
+"""Hindsight: a certificate from replays. With exogenous chance, every trace is evidence for every policy."""
 
 import math
 import secrets
@@ -63,18 +63,18 @@ ASSUMES = (
 class Hindsight(Certifier):
     """Every deployed mixture has expected utility at least b, in all episodes together, with probability 1 − delta.
 
-    For problems whose random inputs, such as demand, do not depend on the actions and are seen afterwards: the task has
-    `move`, and episodes have a `trace`. Each trace is replayed under every candidate, so that all episodes count for
-    each of them, whichever policy acted. `settings()` states what is assumed.
+    It is for problems whose random inputs, such as demand, do not depend on the actions and are known afterwards: the
+    task has `move`, and episodes have a `trace`. Each trace is replayed under every candidate, so every episode counts
+    for all candidates, no matter which policy acted. `settings()` states the assumptions.
 
     Args:
         delta: the probability with which some deployed mixture may be below b.
 
     Attributes:
-        observed: what deployed episodes prove by themselves, without replays.
+        observed: the bounds from deployed episodes by themselves, without replays.
         replays: replays of the task.
-        refuted: why replays prove nothing any more; "" while each deployed episode was what `move` makes of its trace.
-        surprised: what chance brought outside of its support, so that floors prove nothing any more; "" if nothing.
+        refuted: why bounds from replays are invalid; "" while every deployed episode agrees with `move`.
+        surprised: the first value of chance outside the support, which ended all floors; "" if there was none.
         num_episodes, num_traces: episodes reported, and those that had a trace.
     """
 
@@ -116,11 +116,11 @@ class Hindsight(Certifier):
 
     @property
     def accounts(self) -> Accounts:
-        """Return what replays prove of each candidate, from its floor upwards while floors are facts."""
+        """Return the bounds of each candidate from replays; they start at its floor while floors are facts."""
         return self.trials.accounts
 
     def least_totals(self, policy: Policy) -> Array | None:
-        """Return what no trace of the support brings less than, (m,), under a policy; None if that is unknown."""
+        """Return the least totals (m,) of a policy over all traces in the support; None if unknown."""
         floors = None if self.task.move is None or self.surprised else self.replays.least_totals(policy)
         return None if floors is None else np.maximum(floors, self.task.least_totals)
 
@@ -138,7 +138,7 @@ class Hindsight(Certifier):
         return Goal(self.task.thresholds) if due else None
 
     def consult(self, proposer: Proposer) -> Candidate | None:
-        """Return the proposal with which the best mixture is forecast to be best; None if none is better."""
+        """Return the proposal whose best mixture has the best forecast; None if no proposal improves the mixture."""
         if self.refuted:
             return self.observed.consult(proposer)
         if self.goal() is None or not isinstance(proposer, TraceProposer) or not proposer.num_traces:
@@ -153,7 +153,7 @@ class Hindsight(Certifier):
         )
 
     def postpone(self) -> None:
-        """Ask for no proposal before there are 60 % more traces."""
+        """Do not ask for a proposal again before there are 60 % more traces."""
         self.observed.postpone()
         self._wait()
 
@@ -161,7 +161,7 @@ class Hindsight(Certifier):
         self.next_proposal = math.ceil(GROWTH * max(self.num_traces, 1))
 
     def _most_promising(self, proposer: TraceProposer) -> Candidate | None:
-        """Return the best proposal for three times as many traces more as were seen."""
+        """Return the proposal that is forecast to be best after three times as many further traces."""
         accounts, n = self.accounts, len(self.accounts.names)
         b, ahead = self.task.thresholds, math.ceil(AHEAD * proposer.num_traces)
         recent = max(proposer.num_traces - 8 * MOST_TRACES, 0)
@@ -183,9 +183,9 @@ class Hindsight(Certifier):
         return found
 
     def _forecast(self, totals: Array, ahead: int, row: int = 0, floors: Array | None = None) -> Array:
-        """Return the bounds (m,) after so many traces more, if they are like those with these totals (n, 1 + m).
+        """Return the forecast bounds (m,) after further traces, if their totals are like these (n, 1 + m).
 
-        Of the candidate in a row, or, for row 0, of one with these floors that would be the next.
+        They are for the candidate in a row; row 0 stands for a new candidate with these floors.
         """
         accounts, found = self.accounts, np.zeros(len(self.task.thresholds))
         wealth, step = accounts.wealth, max(len(totals) // MOST_TRACES, 1)
@@ -203,7 +203,7 @@ class Hindsight(Certifier):
         return found
 
     def add(self, candidate: Candidate) -> None:
-        """Put a candidate on trial: it is judged by traces of later deployments."""
+        """Put a candidate on trial; only traces of later deployments count for it."""
         is_proposal = candidate.name.startswith(PROPOSAL)
         guess = candidate.reward if is_proposal and math.isfinite(candidate.reward) else float(self.task.horizon or 1)
         self._plan = None
@@ -218,7 +218,7 @@ class Hindsight(Certifier):
     # deployments and evidence
 
     def plan(self) -> Plan:
-        """Return the best mixture whose bounds reach the limits; the incumbent once nothing is proved any more."""
+        """Return the best mixture whose bounds reach the limits; the incumbent if the certificate is invalid."""
         if self.invalid_reason:
             return self.trials.fallback(self.invalid_reason)
         if self.refuted:
@@ -237,10 +237,10 @@ class Hindsight(Certifier):
                 accounts.expect(deployment, self.accounts.rows)
 
     def evidence(self, deployment: int, episode: Episode) -> Evidence:
-        """Return the replays of each candidate on the trace, and what the episode itself says of its components.
+        """Return the replays of each candidate, and the evidence of the episode itself about its components.
 
-        An episode without states, as after actions by a person, says nothing of its components: it stays at its worst.
-        Raise InvalidEpisode if the episode does not fit the deployment, or if `move` fails at what was reported.
+        An episode without states, as after actions by a person, is no evidence about its components: it stays at its
+        worst. Raise InvalidEpisode if the episode does not fit the deployment, or if `move` fails at what was reported.
         """
         plan_of(self.observed._plans, deployment)
         names, totals, fault, surprise = list[str](), np.zeros((0, 1 + self.task.num_constraints)), "", ""
@@ -259,7 +259,7 @@ class Hindsight(Certifier):
     def totals_of(self, policies: Sequence[Policy], traces: Traces, keys: Sequence[int]) -> Array:
         """Return total reward and utilities (n, E, 1 + m) of policies on each trace.
 
-        What cannot be replayed counts as the least total, or as the utility so far if that is more.
+        A trace that cannot be replayed counts as the least total, or as the utility so far if that is more.
         """
         totals, least = self.replays.totals(policies, traces, keys), self.task.least_totals
         utilities, incomplete = totals[:, :, 1:-1], totals[:, :, -1:] > 0
@@ -267,7 +267,7 @@ class Hindsight(Certifier):
         return totals[:, :, :-1]
 
     def apply(self, deployment: int, evidence: Evidence) -> None:
-        """Credit every candidate with its replay, and the components with what was observed."""
+        """Credit every candidate with its replay, and the components with the observed totals."""
         seen = evidence.where(lambda name: name.startswith(OBSERVED))
         self.observed.apply(deployment, seen.renamed(lambda name: name.removeprefix(OBSERVED)))
         self.num_episodes += 1
@@ -309,7 +309,7 @@ class Hindsight(Certifier):
         self._plan = None
 
     def _end_floors(self, reason: str) -> None:
-        """Let bounds rest on the plain sequences: chance left its support, so that floors are no facts."""
+        """Use the plain sequences from now on: chance left its support, so floors are no longer facts."""
         self.surprised, self._plan = reason, None
         self.trials.accounts = self.trials.plain
         if not self.accounts.is_certified(self.trials.base):
@@ -320,14 +320,14 @@ class Hindsight(Certifier):
         self.observed.abandoned(deployment)
 
     def bounds(self) -> dict[str, Array]:
-        """Return what is proved of each candidate, (m,), by replays or by what was observed."""
+        """Return the bounds (m,) of each candidate, from replays or from observed totals."""
         if self.refuted:
             return self.observed.bounds()
         lower = self.trials.lower
         return {self.accounts.names[i]: lower[i].copy() for i in self.accounts.rows}
 
     def proves(self, plan: Plan) -> Array:
-        """Return what is proved of a plan now, (m,), by the arithmetic of the check."""
+        """Return the bounds (m,) that are proved for a plan now, computed as in the check."""
         return self.observed.proves(plan) if self.refuted else self.trials.proves(plan, self.trials.lower)
 
     def promote(self, name: str) -> None:
@@ -353,14 +353,14 @@ class Hindsight(Certifier):
         self._plan = None
 
     def restart(self) -> None:
-        """End all trials, because conditions have changed; ask for a proposal at once."""
+        """End all trials, because conditions have changed, and ask for a proposal at once."""
         super().restart()
         self.next_proposal = self.num_traces
 
     def void(self, reason: str) -> None:
-        """Note that replays prove nothing any more; what is observed still counts, with its share of delta.
+        """Note that bounds from replays are invalid; observed totals still count, with their share of delta.
 
-        A promotion stays if what was observed certifies it.
+        A promotion stays if the observed totals certify it.
         """
         if self.refuted or self.trials.plain.invalid_reason:
             return
@@ -374,17 +374,17 @@ class Hindsight(Certifier):
 
     @property
     def invalid_reason(self) -> str:
-        """Return why nothing is proved any more; "" while the certificate stands."""
+        """Return why the certificate is invalid; "" while it is valid."""
         return self.observed.invalid_reason or ("" if self.refuted else self.trials.plain.invalid_reason)
 
 
 class ReplayTrials(Trials):
-    """Trials by replays, with the largest of all bounds of each candidate: their union holds at delta.
+    """Trials by replays. Each candidate has the largest of its bounds; together they hold at delta.
 
     Args:
-        accounts: what replays prove from floors upwards; `plain` once floors are no facts.
-        plain: what they prove from the stated least totals upwards, in the same rows.
-        observed: what deployed episodes prove.
+        accounts: bounds from replays that start at floors; `plain` once floors are no longer facts.
+        plain: bounds from replays that start at the stated least totals, in the same rows.
+        observed: bounds from deployed episodes.
     """
 
     def __init__(self, task: Task, accounts: Accounts, plain: Accounts, observed: Trials) -> None:
@@ -397,7 +397,7 @@ class ReplayTrials(Trials):
         return (self.plain,) if self.accounts is self.plain else (self.plain, self.accounts)
 
     def above_floors(self, accounts: Accounts, rows: IntArray, utilities: Array) -> Array:
-        """Return replayed totals (R, …, m) for these accounts: one below a floor could not be replayed to its end."""
+        """Return replayed totals (R, …, m) for these accounts, raised to the floor if a replay stopped early."""
         if accounts is self.plain:
             return utilities
         least = accounts.wealth.least[rows]

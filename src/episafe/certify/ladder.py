@@ -1,6 +1,6 @@
-"""Proposals from recent days: refitted on the last traces at several prices of the limit, judged on days not seen.
+"""Proposals from recent days: fitted to the last traces at several prices of the limit, tested on later days.
 
-Heuristic throughout. No law of chance is needed: states are listed as the traces lead to them.
+This file is heuristic. It needs no law of chance: it lists the states that the traces lead to.
 """
 
 from collections import deque
@@ -29,7 +29,7 @@ MOST_STATES = 2000  # per step; the incumbent acts in others
 
 
 class Fit(NamedTuple):
-    """One policy per price: by step, the place of each state, and the actions (prices, states)."""
+    """One policy per price: for each step, the index of each state, and the actions (prices, states)."""
 
     places: list[dict[int, int]]
     actions: list[IntArray]
@@ -38,13 +38,13 @@ class Fit(NamedTuple):
 class Ladder(Proposer):
     """Proposes from the last days, for systems that drift: one backward induction per price of the limit.
 
-    Each fit is judged by what it would have done on the days after it. Proposed is the mixture of two prices with most
-    reward whose mean utilities over these days exceed the limits by a margin. The margin is the one whose shadow, a
-    window budget that runs beside the system, earned most.
+    Each fit is tested on the days after it. The proposal is the mixture of two prices with the most reward whose mean
+    utilities over these days exceed the limits by a margin. Each margin has a shadow, a simulated window budget; the
+    margin whose shadow earned most is used.
 
     Args:
         recent: traces that a fit uses.
-        tested: days that a fit is judged by; also the length of the shadows' windows.
+        tested: days on which a fit is tested; also the length of the shadows' windows.
     """
 
     def __init__(self, recent: int = 56, tested: int = 28) -> None:
@@ -66,7 +66,7 @@ class Ladder(Proposer):
         self._second: Candidate | None = None  # of a mixture of two
 
     def restart(self) -> None:
-        """Keep the last traces only: fits and records are about other conditions."""
+        """Keep only the last traces, because fits and records are about other conditions."""
         traces = [(trace, reached) for trace, reached in zip(self._traces, self._reached, strict=True)][-AFTER_ALARM:]
         self._fit, self._second, self._shadows = None, None, []
         self._records.clear()
@@ -86,7 +86,7 @@ class Ladder(Proposer):
         return self._number[key]
 
     def _moved(self, h: int, s: int, w: object) -> tuple[IntArray, Array] | None:
-        """Return next states (A,) and signals (A, 1 + m); None if `move` does not know this."""
+        """Return next states (A,) and signals (A, 1 + m); None if `move` fails here."""
         place = 0 if self.task.time_homogeneous and not self.task.random_start else h, s, chance_key(w)
         if place not in self._moves:
             move = self.task.move
@@ -102,7 +102,7 @@ class Ladder(Proposer):
     # days
 
     def observe(self, episode: Episode) -> None:
-        """Learn from the trace of an episode, and see what every fit would have done on it."""
+        """Learn from the trace of an episode, and test every fit on it."""
         trace = () if episode.trace is None else read_trace(self.task, episode.trace)
         if not trace or None in trace:
             return
@@ -142,7 +142,7 @@ class Ladder(Proposer):
             V_h(s) = max_a Σ_w p_h(w|s) (r + λ Σ_c u_c + V_{h+1}(s')),   p_h(w|s) ∝ n_h(s, w) + 3 p̄_h(w)
 
         n_h(s, w) counts the recent traces with w at step h on which some actions lead to s; p̄_h is the law of the step
-        over all of them. So what is known in the morning, as part of the state, has a law of its own.
+        over all of them. So each value of what is known in the morning, as part of the state, has a law of its own.
         """
         steps, places = [], [{self._index(self.task.initial_state): 0}]
         for h in range(self._H):
@@ -189,9 +189,10 @@ class Ladder(Proposer):
         return TablePolicy(table)
 
     def propose(self, goal: Goal) -> Candidate | None:
-        """Fit again, and return the best by the records; None while there are too few traces.
+        """Fit again and return the best proposal by the records; None while there are too few traces.
 
-        If it is a mixture of two prices the first call returns the safer one, with weight 0, and the next the other.
+        If it is a mixture of two prices, the first call returns the safer policy with weight 0, and the next call the
+        other.
         """
         if self._second is not None:
             found, self._second = self._second, None
@@ -231,9 +232,9 @@ class Ladder(Proposer):
 
 
 def best_pair(means: Array, aim: Array) -> tuple[int, int, float]:
-    """Return (i, j, p): weight p for row i and 1 − p for row j of `means` (n, 1 + m) have most reward at the aim (m,).
+    """Return (i, j, p): weights p and 1 − p for rows i and j of `means` (n, 1 + m), with the most reward at the aim.
 
-    Row i reaches the aim by itself; it is the row that is nearest to the aim if none does.
+    Row i reaches the aim by itself; if no row does, it is the row nearest to the aim.
     """
     above = means[:, 1:] - aim
     best, found = -np.inf, (int(above.min(axis=1).argmax()), 0, 1.0)
@@ -247,7 +248,7 @@ def best_pair(means: Array, aim: Array) -> tuple[int, int, float]:
 
 
 class Shadow:
-    """A window budget that runs beside the system, with the fit that one margin would have deployed."""
+    """A simulated window budget, with the fit that one margin would have deployed."""
 
     def __init__(self, windows: Windows, least: Array, remembered: int) -> None:
         self.windows, self.least, self.target = windows, least, (0, 0, 1.0)
@@ -265,7 +266,7 @@ class Shadow:
 
 
 class ChoicePolicy(Policy):
-    """One action in each of the states that are known at a step; elsewhere the incumbent acts."""
+    """One action in each known state of a step; elsewhere the incumbent acts."""
 
     def __init__(self, task: Task, choices: Sequence[dict[State, int]], name: str = "") -> None:
         self._task, self.choices, self.name, self._rows = task, choices, name, np.eye(task.num_actions or 0)

@@ -49,8 +49,8 @@ ASSUMES = (
 class Observation(Certifier):
     """Every deployed mixture has expected utility at least b, in all episodes together, with probability 1 − delta.
 
-    It assumes no features, no Markov states, no fixed start and no known utility; `settings()` states what it does
-    assume. The promise is over the draw of the component: a candidate on trial may itself be below b.
+    It does not assume features, Markov states, a fixed start or a known utility; `settings()` states what it assumes.
+    The promise is about the mixture: a candidate on trial may be below b by itself.
 
     Args:
         delta: the probability with which some deployed mixture may be below b.
@@ -79,7 +79,7 @@ class Observation(Certifier):
 
     @property
     def accounts(self) -> Accounts:
-        """Return what is proved of each candidate."""
+        """Return the accounts that hold the bounds."""
         return self.trials.accounts
 
     def settings(self) -> Settings:
@@ -97,7 +97,7 @@ class Observation(Certifier):
         return look if self.num_episodes == self.trial_began else (self.trial_began - self.num_episodes) % look
 
     def look(self) -> None:
-        """See whether the newest candidate is decided or has had its trial: another is wanted then.
+        """Check whether the newest candidate is decided or its trial is over, so that another one is wanted.
 
         None is wanted while an earlier one is nearly certified: its trial continues. Part of `apply`, so that what
         follows from the reports does not depend on when a goal is asked for.
@@ -115,7 +115,7 @@ class Observation(Certifier):
             self._wanted, trials.newest = nearest == 0, nearest or i
 
     def _nearest(self) -> int:
-        """Return the row with the largest gain for the episodes that it needs; 0 if none is near."""
+        """Return the row with the largest gain per episode that it still needs; 0 if none is near."""
         trials, longest = self.trials, PATIENCE * max(self.num_episodes, LONG)
         certified = {i: self.accounts.is_certified(i) for i in self.accounts.rows}
         best = max(trials.score(i) for i, is_certified in certified.items() if is_certified)
@@ -175,7 +175,7 @@ class Observation(Certifier):
         return found
 
     def postpone(self) -> None:
-        """Ask for no proposal before the next check."""
+        """Do not ask for a proposal again before the next check."""
         self._asked = self._looks
 
     def _cut_promises(self, earned: float) -> None:
@@ -211,10 +211,10 @@ class Observation(Certifier):
         return None if found is None else replace(found, statistics={**found.statistics, **more})
 
     def _worth(self, reward: float, utility: float, log_term: float, own: float) -> float:
-        """Return what a policy of this reward and utility earns, with the policy that pays for it, in episodes ahead.
+        """Return what a policy with this reward and utility earns in future episodes, including the policy that pays.
 
-        After n episodes of its own its bound is about σ√(2 ln(B/δ_j)/n) below its utility. What it then lacks of b is
-        paid for by a policy whose bound L is above b, with a share of lacking/(lacking + L − b).
+        After n episodes of its own its bound is about σ√(2 ln(B/δ_j)/n) below its utility. The difference to b is paid
+        for by a policy whose bound L is above b, with a share of difference/(difference + L − b).
         """
         horizon, b = self.task.horizon or 1, self.task.thresholds[0]
         spread = min(math.sqrt(horizon), horizon - self.task.least_totals[0]) / 2
@@ -230,9 +230,9 @@ class Observation(Certifier):
         return reward - min(paid, default=0.0)
 
     def add(self, candidate: Candidate) -> None:
-        """Put a candidate on trial; one that is on trial is tried again.
+        """Put a candidate on trial; a candidate that is on trial already is tried again.
 
-        A proposal made from next to nothing, and a user's candidate, may be the best.
+        A user's candidate, and a proposal made from very few data, may be the best.
         """
         if EARNED in candidate.statistics:
             self._cut_promises(candidate.statistics[EARNED])
@@ -255,13 +255,13 @@ class Observation(Certifier):
         self._begin_trial(promised)
 
     def _begin_trial(self, promised: float) -> None:
-        """Ask for no proposal while the newest candidate has its trial."""
+        """Do not ask for a proposal during the trial of the newest candidate."""
         length = max(SHORTEST_TRIAL, math.floor(TRIAL_SHARE * self.num_episodes))
         self._promised, self.trial_began, self.trial_ends = promised, self.num_episodes, self.num_episodes + length
         self._wanted = False
 
     def _compare_with_promise(self) -> None:
-        """Note how far the last proposal, if it is on trial, fell short of its promised reward."""
+        """Note by how much the last proposal, if it is on trial, falls short of its promised reward."""
         i, number = self.trials.newest, self.accounts.num_candidates
         reward, own = self.trials.ranking.rewards[i].tolist()
         is_last = self.accounts.names[i] == f"{PROPOSAL}{number}"
@@ -275,18 +275,18 @@ class Observation(Certifier):
     # deployments and evidence
 
     def plan(self) -> Plan:
-        """Return the best mixture whose bounds reach the limits; the incumbent once nothing is proved any more."""
+        """Return the best mixture whose bounds reach the limits; the incumbent if the certificate is invalid."""
         return (
             self.trials.fallback(self.invalid_reason) if self.invalid_reason else self.trials.choose(self.num_episodes)
         )
 
     def deployed(self, deployment: int, plan: Plan, component: int | None = None) -> None:
-        """Count a deployment at its worst for every component of its plan, whichever acts."""
+        """Count a deployment at its worst for every component of its plan."""
         self._plans[deployment] = plan
         self.accounts.expect(deployment, [row for row in map(self.accounts.row, plan.parts.names) if row >= 0])
 
     def evidence(self, deployment: int, episode: Episode) -> Evidence:
-        """Return the share of each component and the total utility; raise if no component acts like this."""
+        """Return the share of each component and the total utility. Raise if no component could act like this."""
         plan = plan_of(self._plans, deployment)
         n, shares = len(plan.parts.names), shares_of(self.task, plan.parts.components, plan.parts.weights, episode)
         rewards = np.full(n, float(episode.total_reward or 0.0))
@@ -310,11 +310,11 @@ class Observation(Certifier):
         self._plans.pop(deployment, None)
 
     def bounds(self) -> dict[str, Array]:
-        """Return what is proved of each candidate, (m,)."""
+        """Return the bounds (m,) of each candidate."""
         return self.accounts.bounds()
 
     def proves(self, plan: Plan) -> Array:
-        """Return what is proved of a plan now, (m,), by the arithmetic of the check."""
+        """Return the bounds (m,) that are proved for a plan now, computed as in the check."""
         return self.trials.proves(plan, self.trials.lower)
 
     def promote(self, name: str) -> None:
@@ -323,7 +323,7 @@ class Observation(Certifier):
         self.trials.promote(name)
 
     def withdraw(self, name: str) -> None:
-        """End the trial of a candidate; if it was the newest, another is asked for."""
+        """End the trial of a candidate; if it was the newest, ask for another one."""
         self.require_on_trial(name)
         self.trials.withdraw(name)
         if not self.trials.newest:
@@ -337,10 +337,10 @@ class Observation(Certifier):
         self.accounts.change(self.task.thresholds, self.task.stated_utilities)
 
     def void(self, reason: str) -> None:
-        """Note that nothing is proved any more."""
+        """Note that the certificate is invalid."""
         self.accounts.end(reason)
 
     @property
     def invalid_reason(self) -> str:
-        """Return why nothing is proved any more; "" while the certificate stands."""
+        """Return why the certificate is invalid; "" while it is valid."""
         return self.accounts.invalid_reason

@@ -1,4 +1,4 @@
-"""Race: which opaque candidate to try next, when to give one up, and which one acts. Heuristic, as trials.py is."""
+"""Race: which opaque candidate to try next, when to give one up, and which one acts. Heuristic, like trials.py."""
 
 import math
 
@@ -25,12 +25,14 @@ REWARD = -1  # index of the reward in what was seen of a policy; utility c has i
 class Race(Trials):
     """Tries candidates one at a time, each at the largest weight that the check allows.
 
-    While none is certified all are tried; then only those whose rewards may be better. The certified one of the highest
-    mean reward acts. A candidate is given up if its utility is below b, or its reward below that of the acting policy.
+    While none is certified, all are tried; after that, only those whose rewards may be better. The certified candidate
+    with the highest mean reward acts. A candidate is given up if its utility is below b, or its reward below that of
+    the acting policy.
 
     Attributes:
-        seen: by policy and signal (n, m + 1, 3): number of episodes, mean, Σ(x − mean)².
-        dropped, passed, certified: flags (n,): given up; not tried again unless it earns more; bounds reach the limits.
+        seen: results by policy and signal (n, m + 1, 3): number of episodes, mean, Σ(x − mean)².
+        dropped, passed, certified: flags (n,): given up; overtaken, so tried only if it earns more; bounds reach the
+            limits.
     """
 
     def __init__(self, task: Task, accounts: Accounts) -> None:
@@ -48,7 +50,7 @@ class Race(Trials):
         return row
 
     def _shared_row(self) -> int:
-        """Return a row of its own for a proposal too: candidates stay until they are decided."""
+        """Return a new row, also for proposals: candidates keep their rows until they are decided."""
         return self._own_row()
 
     @property
@@ -58,7 +60,7 @@ class Race(Trials):
         return not any(self._is_racing(i, acting) for i in range(1, len(self.dropped)))
 
     def standing(self) -> tuple[Seen, ...]:
-        """Return what was seen of every policy, the one that acts first."""
+        """Return the observed results of every policy; the policy that acts comes first."""
         acting = self._acting()
         found = []
         for i in (acting, *(i for i in range(len(self.policies)) if i != acting)):
@@ -68,7 +70,7 @@ class Race(Trials):
         return tuple(found)
 
     def see(self, row: int, utilities: Array, reward: float) -> None:
-        """Add the totals of an episode of a row by Welford's update: equal values have no spread at all."""
+        """Add the totals of an episode of a row by Welford's update, which gives equal values a spread of exactly 0."""
         seen, values = self.seen[row], np.append(utilities, reward)
         seen[:, 0] += 1
         before = values - seen[:, 1]
@@ -78,7 +80,7 @@ class Race(Trials):
     def judge(self, again: bool = False) -> None:
         """Note the rows that are certified now, those that they overtake, and those that are given up.
 
-        `again`: rows that were given up before are judged by what was seen of them.
+        `again`: also judge the rows that were given up before.
         """
         accounts, means = self.accounts, self.seen[:, :, 1]
         certified = np.array([i > 0 and accounts.is_certified(i) for i in range(len(means))])
@@ -94,7 +96,7 @@ class Race(Trials):
                 self.dropped[i] |= below or upper[REWARD] < best
 
     def choose(self, num_episodes: int) -> Plan:
-        """Return the trial that is worth most; else the acting policy alone."""
+        """Return the most valuable trial; if there is none, the acting policy alone."""
         acting = self._acting()
         racing = [i for i in range(1, len(self.dropped)) if self._is_racing(i, acting)]
         found = self._trial(racing, acting) if racing else None
@@ -108,18 +110,18 @@ class Race(Trials):
 
     @property
     def assured(self) -> Array:
-        """Return L (n, m); the incumbent reaches the thresholds, also where its slack is unknown."""
+        """Return L (n, m); the incumbent reaches the thresholds, even if its slack is unknown."""
         lower = self.lower.copy()
         lower[0] = np.maximum(lower[0], self.accounts.thresholds)
         return lower
 
     def _acting(self) -> int:
-        """Return the certified row of the highest mean reward, the newest of equals; else the one that pays."""
+        """Return the certified row with the highest mean reward, the newest of equals, or else the row that pays."""
         rows = np.flatnonzero(self.certified & ~self.dropped).tolist()
         return max(rows, key=lambda i: (self.seen[i, REWARD, 1], i), default=self.base)
 
     def _is_racing(self, i: int, acting: int) -> bool:
-        """Return whether row i is to be tried: it is not decided, and not passed by one that earns as much."""
+        """Return whether row i should be tried: it is not decided, and not overtaken by a row that earns as much."""
         if self.dropped[i] or self.certified[i] or not self.passed[i]:
             return not (self.dropped[i] or self.certified[i])
         n, mean, deviations = self.seen[:, REWARD].T
@@ -127,7 +129,7 @@ class Race(Trials):
         return bool(differ and mean[i] + radius(self.seen[i, REWARD]) > mean[acting])
 
     def _trial(self, racing: list[int], acting: int) -> tuple[int, Array] | None:
-        """Return the row whose trial is worth most and the weights; None where the acting policy alone is better."""
+        """Return the row with the most valuable trial and the weights; None if the acting policy alone is better."""
         values, rewards = self._values(racing, acting), self.seen[:, REWARD, 1]
         most, found = (rewards[acting] if acting else -math.inf), None
         payers = ~self.dropped
@@ -141,7 +143,7 @@ class Race(Trials):
         return found
 
     def _weights(self, i: int, may_pay: NDArray[np.bool_]) -> Array:
-        """Return weights (n,) with the most for row i that every check allows; the rest is for rows that may pay."""
+        """Return weights (n,): the largest for row i that every check allows; rows that may pay have the rest."""
         b, own = self.accounts.thresholds, np.eye(len(may_pay))[i]
         if len(b) > 1:
             may_act = (may_pay | (own > 0)).astype(np.int64)
@@ -155,7 +157,7 @@ class Race(Trials):
         return own
 
     def _values(self, racing: list[int], acting: int) -> Array:
-        """Return what an episode of each row is worth: its reward, and the gain that it brings nearer.
+        """Return the value of an episode of each row: its reward, plus its part of the gain that a proof would bring.
 
         The gain is E(R − R_acting)₊ in all episodes ahead, times the part of its proof that one episode makes. The best
         bet λ ≤ 1 lets ln(1 + λ(X − b)/(b − x₀)) grow by about (V − b)²/2σ², and by no more than its mean.
@@ -178,7 +180,7 @@ class Race(Trials):
 
 
 def radius(seen: Array) -> float:
-    """Return how far the mean of (n, mean, Σ(x − mean)²) may be from the truth on one side; infinite for n < 2.
+    """Return the one-sided error of a mean, given (n, mean, Σ(x − mean)²); infinite for n < 2.
 
     The asymptotic confidence sequence of Waudby-Smith, Arbour, Sinha, Kennedy and Ramdas (2021), s the standard
     deviation: s √(2 (nρ² + 1)/(n²ρ²) · ln(√(nρ² + 1)/level)).
@@ -191,9 +193,9 @@ def radius(seen: Array) -> float:
 
 
 def beliefs(seen: Array, at: float) -> tuple[Array, Array]:
-    """Return how far the mean of each row (n, mean, Σ(x − mean)²) is taken to be above `at`, and the error of that.
+    """Return the estimated distance of each row's mean above `at`, and its error, from (n, mean, Σ(x − mean)²).
 
-    Normal, as after `PRIOR` more values at `at`, with a spread that is in part that of all rows.
+    The estimate is normal, with `PRIOR` additional values at `at` and a spread partly taken from all rows.
     """
     n, mean, deviations = seen.T
     about = deviations + n * PRIOR / (n + PRIOR) * (mean - at) ** 2

@@ -1,6 +1,6 @@
-"""States that are not listed: those that actions lead to on the traces, as an empirical model. Heuristic throughout.
+"""Problems without listed states: an empirical model of the states that actions lead to on the traces. Heuristic.
 
-Each trace is followed under all actions at once, so that a state and a value of chance are asked of `move` only once.
+Each trace is followed under all actions at once, so `move` is called only once per state and value of chance.
 States beyond the first few hundred count as the nearest of these.
 """
 
@@ -24,7 +24,7 @@ STEP = 8.0  # traces that all states of a step together count for at each one
 
 
 class Moves(NamedTuple):
-    """What a value of chance does in a state, by action: next states (A,), reward and utilities (A, 1 + m)."""
+    """The results of a value of chance in a state, by action: next states (A,), reward and utilities (A, 1 + m)."""
 
     following: IntArray
     signals: Array
@@ -42,7 +42,7 @@ class Reached:
         self._same_steps: bool | None = None
 
     def follow(self, trace: tuple[Any, ...]) -> None:
-        """Add what all actions lead to on a trace."""
+        """Add the states that all actions lead to on a trace."""
         if self._same_steps is None:
             self._same_steps = self.task.time_homogeneous or self._steps_agree(trace)
         here, calls = [0], 0
@@ -80,7 +80,7 @@ class Reached:
         return self.known.add(state) if found is None else found
 
     def _steps_agree(self, trace: tuple[Any, ...]) -> bool:
-        """Return whether `move` does the same at every step, on some moves of a trace."""
+        """Return whether `move` is the same at every step, tested on some moves of a trace."""
         move, A, state = self.task.move, self.task.num_actions or 0, self.task.initial_state
         assert move is not None
         first = int(self.task.random_start)
@@ -101,7 +101,7 @@ class Reached:
         return True
 
     def model(self) -> tuple[list[Any], Array, Array, Array]:
-        """Return P̂ by steps (S·A, S), mean signals (H, S, A, 1 + m), which (h, s) have data, and the incumbent's table.
+        """Return P̂ by steps (S·A, S), mean signals (H, S, A, 1 + m), where there are data (h, s), and the incumbent.
 
             p̂_h(w|s) ∝ n_h(s, w) + 8·p̄_h(w)
 
@@ -154,5 +154,5 @@ class Reached:
             return np.full(self.task.num_actions or 0, 1 / (self.task.num_actions or 1))
 
     def policy(self, table: Array) -> Policy:
-        """Return the policy that has this table (H, S, A) in the states reached so far."""
+        """Return the policy with this table (H, S, A) in the states reached so far."""
         return StatesPolicy(self.known.states[: table.shape[1]], table, self.task.incumbent)

@@ -1,6 +1,6 @@
-"""Replays: what a policy would have earned on a trace, and whether an episode is what `move` makes of its trace.
+"""Replays: the totals that a policy would have had on a trace, and whether an episode agrees with `move`.
 
-What Hindsight proves rests on these totals and on kernels/replay.py.
+The bounds of Hindsight rest on these totals and on kernels/replay.py.
 """
 
 import hashlib
@@ -26,9 +26,9 @@ Traces = IntArray | Sequence[Trace]
 
 
 def read_trace(task: Task, trace: object) -> tuple[object, ...]:
-    """Return what chance brought in each of the H steps: None for what was not seen, or has NaN among its parts.
+    """Return the value of chance in each of the H steps: None if it was not observed or contains NaN.
 
-    A random start has a dummy first step, in which chance brings the start. Raise InvalidEpisode if nothing fits.
+    With a random start, the value of the dummy first step is the start. Raise InvalidEpisode if the trace does not fit.
     """
     H, first = task.horizon or 0, int(task.random_start)
     is_pair = isinstance(trace, tuple | list) and len(trace) == 2 and isinstance(trace[1], tuple | list)
@@ -67,7 +67,7 @@ class Replays(ABC):
 
     Args:
         task: it must have `move`.
-        salt: from which randomised policies are drawn, where that is not integrated; private.
+        salt: the private seed for the actions of randomised policies, if these are drawn.
     """
 
     def __init__(self, task: Task, salt: str) -> None:
@@ -75,23 +75,24 @@ class Replays(ABC):
         self.task, self.move, self.salt = task, task.move, salt
 
     def __deepcopy__(self, memo: object) -> "Replays":
-        """Return the object itself: it has no state but what `move` was asked."""
+        """Return the object itself: its only state is a cache of `move`."""
         return self
 
     @abstractmethod
     def read(self, trace: object) -> Trace:
-        """Return a trace in the form that `totals` takes; raise InvalidEpisode if it does not fit the task."""
+        """Return a trace in the form for `totals`; raise InvalidEpisode if it does not fit the task."""
 
     @abstractmethod
     def totals(self, policies: Sequence[Policy], traces: Traces, keys: Sequence[object]) -> Array:
         """Return total reward and utilities of each policy on each trace, (n, E, 2 + m).
 
-        A policy acts at step h before it sees w_h. What cannot be replayed adds nothing from there on, and the last
-        column is the probability of that. `keys`: one for each trace, from which, with the salt, randomness is drawn.
+        A policy acts at step h before it sees w_h. A trace that cannot be replayed adds nothing from that step on; the
+        last column is the probability of this. `keys`: one per trace; together with the salt they are the seed of
+        random actions.
         """
 
     def judge(self, episode: Episode) -> tuple[Trace, str]:
-        """Return the trace of an episode, and where the episode is not what `move` makes of it; "" if nowhere."""
+        """Return the trace of an episode, and the first step where the episode differs from `move`; "" if none does."""
         trace, start = self.read(episode.trace), self.task.initial_state
         if episode.states is None:  # a person acted
             return trace, ""
@@ -143,10 +144,10 @@ class Replays(ABC):
 
 
 class SampledReplays(Replays):
-    """Replays step by step, for states that are not listed: a policy's own randomness is drawn again for each trace."""
+    """Replays step by step, for states that are not listed. Random actions are drawn for each trace."""
 
     def read(self, trace: object) -> Trace:
-        """Return what chance brought in each step."""
+        """Return the value of chance in each step."""
         return read_trace(self.task, trace)
 
     def totals(self, policies: Sequence[Policy], traces: Traces, keys: Sequence[object]) -> Array:
@@ -159,7 +160,7 @@ class SampledReplays(Replays):
         return found
 
     def _replay(self, policy: Policy, trace: Trace, seed: int, total: Array) -> float:
-        """Add what a policy has on a trace to `total`; return 1 if it cannot be replayed to its end, else 0."""
+        """Add the totals of a policy on a trace to `total`; return 1 if the replay stops early, else 0."""
         rng, state = np.random.default_rng(seed), self.task.initial_state
         for h, w in enumerate(trace):
             try:
@@ -173,9 +174,9 @@ class SampledReplays(Replays):
 
 
 class ListedReplays(Replays):
-    """Replays by arrays: a policy's own randomness is integrated. A trace is the numbers of its chance values, (H,).
+    """Replays by arrays. The actions of randomised policies are integrated. A trace is the numbers of its values, (H,).
 
-    A value that the task's arrays do not have is asked of `move`, at all steps, states and actions at once.
+    For a value that is not in the task's arrays, `move` is called at all steps, states and actions at once.
     """
 
     def __init__(self, task: Task, salt: str = "") -> None:
@@ -208,7 +209,7 @@ class ListedReplays(Replays):
                 self.possible[place][numbers] = True
 
     def read(self, trace: Any) -> IntArray:
-        """Return the numbers of the chance values of a trace, (H,), −1 for what was not seen."""
+        """Return the numbers of the values of a trace, (H,), −1 for values that were not observed."""
         try:  # values that are known, in the very form of the tables, need no further look
             found = [self._number[w] for w in trace[1]]
             is_known = trace[0] == self.task.initial_state and len(found) == self.task.horizon

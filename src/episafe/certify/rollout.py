@@ -1,4 +1,4 @@
-"""Rollout: a staged release with a proof, for opaque policies of which only the totals of episodes are seen."""
+"""Rollout: a staged release with a proof, for opaque policies that only show the totals of their episodes."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -17,19 +17,19 @@ from episafe.core.types import PerLimit
 
 
 class Rollout(SafeAgent):
-    """Tries candidates beside an incumbent; one acts alone once its utility is proved to reach the threshold.
+    """Tries candidates alongside an incumbent; a candidate acts alone once it is proved to reach the threshold.
 
     Policies are opaque: functions, networks, addresses of services, names. An episode is anything that has a total
-    utility. Given the draw, a candidate on trial may itself be below the threshold; the mixture is not.
+    utility. A candidate on trial may be below the threshold by itself; the mixture is not.
 
     Args:
         threshold: b, one number, or one per limit; or the limit on a tail that `es.tail(None, …)` returns.
         slack: ξ > 0 if the incumbent is known to reach b + ξ; None if it is only known to reach b.
-        candidates: policies by name, the likeliest first. `add_candidate` adds more.
+        candidates: policies by name, the most promising first. `add_candidate` adds more.
         incumbent: the policy in use today.
         delta: the probability with which some deployed mixture may be below b.
-        least_total: a total utility that every episode is certain to reach; an episode below it voids all proofs.
-        names: what reports call the limits.
+        least_total: a total utility that every episode is certain to reach; an episode below it invalidates all bounds.
+        names: the names of the limits.
 
     Example:
         >>> import episafe as es

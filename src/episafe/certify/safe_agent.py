@@ -25,19 +25,19 @@ from episafe.linear.planner import SoftmaxProposer
     colour="#0072B2",
 )
 class SafeAgent(Agent):
-    """Improves on the incumbent and deploys only what is proved to keep every limit.
+    """Improves on the incumbent and deploys only plans that are proved to keep every limit.
 
-    Each call of `plan()` is one deployment with an id of its own. It counts at its worst until `learn(episode, id)`.
+    Each call of `plan()` is a deployment with an id of its own. It counts at its worst until `learn(episode, id)`.
 
     Args:
         problem: a problem or its task.
-        certifier: what decides; None for `Hindsight(delta)` where the task has `move`, `Staged(delta)` where candidates
-            or a family are given, else `Observation(delta)`.
+        certifier: decides what may be deployed. None: `Hindsight(delta)` if the task has `move`; if not,
+            `Staged(delta)` if there are candidates or a family; `Observation(delta)` otherwise.
         delta: the probability with which some deployed mixture may be below a limit, if no certifier is given.
         candidates: policies by name; they are tried before any proposal.
-        family: policies with parameters, `es.Family`; it proposes in place of the planner.
-        proposer: what suggests policies; None for the planner, on replayed traces where the certifier has them, and for
-            `Ladder` beside a `Budget`.
+        family: policies with parameters, `es.Family`; it replaces the planner as proposer.
+        proposer: suggests policies. None: the planner, which uses replayed traces if the certifier has them, or
+            `Ladder` with a `Budget`.
 
     Example:
         >>> import episafe as es
@@ -99,7 +99,7 @@ class SafeAgent(Agent):
         return self._plan
 
     def learn(self, episode: Episode, plan_id: int | None = None) -> None:
-        """Learn from an episode of deployment `plan_id`, which is accepted once; from a log if it is None."""
+        """Learn from the episode of deployment `plan_id`, which is accepted once; None means an episode from a log."""
         read = self.task.read(episode)
         if plan_id is not None:
             self.certifier.apply(plan_id, self.certifier.evidence(plan_id, read))
@@ -111,14 +111,14 @@ class SafeAgent(Agent):
             self.proposer.observe(episode)
 
     def bounds(self) -> dict[str, Array]:
-        """Return what is proved of each candidate, (m,); of the incumbent what is stated."""
+        """Return the proved bounds (m,) of each candidate, and the stated ones of the incumbent."""
         waiting = {one.name: self.task.least_totals for one in self.candidates}
         return self.certifier.bounds() | waiting
 
     def add_candidate(self, name: str, policy: object) -> None:
         """Put a policy on trial from the next plan on.
 
-        It must not have been chosen with episodes that are deployed from now on.
+        It must not be chosen with the help of episodes that are deployed from now on.
         """
         check_name(name, tuple(self.bounds()))
         made = copy(self.task.as_policy(policy))
@@ -142,7 +142,7 @@ class SafeAgent(Agent):
         self.certifier.change(self.task.constraints)
 
     def settings(self) -> Settings:
-        """Return what a record says of the agent: its certifier, delta and the statement."""
+        """Return the settings that a record keeps: the certifier, its delta and the statement."""
         limits = {f"slack {one.name}": one.slack for one in self.task.constraints if one.slack is not None}
         least = {f"least_total {one.name}": one.least_total for one in self.task.constraints if one.least_total}
         return {"agent": self.facts.name, "level": self.level, **limits, **least, **self.certifier.settings()}
@@ -153,8 +153,8 @@ def changed_limits(
 ) -> tuple[list[float], list[float | None]]:
     """Return thresholds and slacks after a change; raise Infeasible if the incumbent does not exceed a threshold.
 
-    A slack that is not given becomes what the incumbent has above the new threshold; where it is unknown, the incumbent
-    is known to reach the old threshold only.
+    A slack that is not given becomes the incumbent's margin above the new threshold; if the old slack is unknown, the
+    incumbent is only known to reach the old threshold.
     """
     names, current = [one.name for one in constraints], [one.threshold for one in constraints]
     if threshold is None:

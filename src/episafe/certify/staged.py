@@ -27,9 +27,9 @@ ASSUMES = (
 
 
 class Staged(Observation):
-    """Candidates are tried one at a time: an episode counts for the policy that acted, q = 1, and for no other.
+    """Candidates are tried one at a time: an episode counts only for the policy that acted, q = 1.
 
-    Where a slack is unknown, the incumbent has a sequence of its own and acts alone until it is proved to exceed b.
+    If a slack is unknown, the incumbent has a sequence of its own and acts alone until it is proved to exceed b.
     """
 
     name: ClassVar[str] = "rollout"
@@ -46,7 +46,7 @@ class Staged(Observation):
         return promise(self.name, self.delta, ASSUMES + slack)
 
     def goal(self) -> Goal | None:
-        """Return what to propose next; None while a candidate is on trial: those of the user come first."""
+        """Return what to propose next; None while a candidate is on trial. The user's candidates come first."""
         if self.invalid_reason or not self.trials.is_idle:
             return None
         b, lower = self.task.thresholds, self.trials.assured[self.trials._acting()]
@@ -64,7 +64,7 @@ class Staged(Observation):
         return None if goal is None else self._named(proposer.propose(goal))
 
     def postpone(self) -> None:
-        """Do nothing: the proposer is asked again after further reports."""
+        """Do nothing: the next report asks the proposer again."""
 
     def add(self, candidate: Candidate) -> None:
         """Put a candidate on trial. Those before the first deployment share half of δ equally; later ones have δ_j."""
@@ -72,7 +72,7 @@ class Staged(Observation):
         self.accounts.share_delta()
 
     def deployed(self, deployment: int, plan: Plan, component: int | None = None) -> None:
-        """Count a deployment at its worst for the policy that was drawn; for all that may act, if none was yet."""
+        """Count a deployment at its worst for the drawn component, or for all components if none is drawn yet."""
         self._plans[deployment] = plan
         names = plan.parts.names if component is None else plan.parts.names[component : component + 1]
         self.accounts.expect(deployment, [row for row in map(self.accounts.row, names) if row >= 0])
@@ -105,7 +105,7 @@ class Staged(Observation):
         self.trials.judge()
 
     def proves(self, plan: Plan) -> Array:
-        """Return Σ w_i L_i (m,); the incumbent reaches the thresholds, also where its slack is unknown."""
+        """Return Σ w_i L_i (m,); the incumbent reaches the thresholds, even if its slack is unknown."""
         return self.trials.proves(plan, self.trials.assured)
 
     def withdraw(self, name: str) -> None:

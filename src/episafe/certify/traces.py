@@ -1,6 +1,6 @@
-"""Proposals from traces: each trace can be replayed under any policy, so that nothing has to be explored.
+"""Proposals from traces: each trace can be replayed under any policy, so no exploration is needed.
 
-Heuristic throughout: proposals are certified on later traces.
+This file is heuristic; proposals are certified on later traces.
 """
 
 import math
@@ -31,10 +31,11 @@ MOST_UNLISTED = 64  # newest traces that a policy is replayed on where states ar
 
 
 class TraceProposer(SoftmaxProposer):
-    """Proposes from traces: each can be replayed under any policy, so that nothing has to be explored.
+    """Proposes from traces: each can be replayed under any policy, so no exploration is needed.
 
-    A proposal is the constrained optimum of the empirical law of chance, on the states that actions lead to on the
-    traces where the task does not list them. `propose` is the planner's, for when replays are refuted.
+    A proposal is the constrained optimum of the empirical law of chance. If the task does not list the states, the
+    states that actions lead to on the traces are used. `propose` is that of the planner, for use when replays are
+    refuted.
 
     Args:
         task: it must have `move`.
@@ -83,7 +84,7 @@ class TraceProposer(SoftmaxProposer):
 
     @property
     def num_traces(self) -> int:
-        """Return how many traces were seen."""
+        """Return the number of traces."""
         return self._size or len(self._traces)
 
     def totals(self, policy: Policy, first: int = 0) -> Array:
@@ -96,8 +97,8 @@ class TraceProposer(SoftmaxProposer):
     def proposals(self, aims: Sequence[Array]) -> Iterator[tuple[Candidate, Array]]:
         """Yield the exact constrained optimum of the empirical model for each aim (m,), with its totals (n, 1 + m).
 
-        The model takes steps to be independent given the state. Where replays say that it is too hopeful, it aims
-        higher. With several limits there is none for an aim that no policy reaches.
+        The model assumes that steps are independent given the state. If replays show that it is too optimistic, the aim
+        is raised. With several limits, an aim that no policy reaches has no proposal.
         """
         task, one_hot, first = self.task, np.eye(self.task.num_actions or 0), max(self._size - MOST_TRACES, 0)
         as_policy: Callable[[Array], Policy] = TablePolicy
@@ -158,8 +159,8 @@ def empirical_model(replays: ListedReplays, counts: IntArray, seen: IntArray) ->
 
     n_h(s, w) counts the traces with w at step h on which some actions lead to s, n(s, w) = Σ_h n_h(s, w). Steps
     share their counts where the task says that they are the same: n is 1 then. With many states 8·p̄_h(w) is
-    added, p̄_h(w) ∝ n_h(w) + 2·n(w)/n by the traces `seen` (H, W) that have w at step h. That w_h depends on the
-    past through the state alone is a choice of this model, on which no certificate rests.
+    added, p̄_h(w) ∝ n_h(w) + 2·n(w)/n by the traces `seen` (H, W) that have w at step h. The model assumes that w_h
+    depends on the past only through the state; no certificate rests on this.
     """
     task, pooled = replays.task, counts.sum(axis=0).astype(np.float64)
     if task.time_homogeneous:

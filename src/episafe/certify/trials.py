@@ -1,6 +1,6 @@
-"""Trials: which mixture of candidates to deploy, and how soon a candidate will be certified. Heuristic throughout.
+"""Trials: which mixture of candidates to deploy, and how soon a candidate will be certified. Heuristic.
 
-What is proved of each candidate is in `Accounts`; every plan that is made here passes the check of `evidence.admits`.
+The bounds of the candidates are in `Accounts`; every plan that is made here passes the check of `evidence.admits`.
 """
 
 import math
@@ -25,15 +25,15 @@ MOST_PAYERS = 3  # that are tried, at most; both set on problems of seeds 1000 t
 
 
 class Trials:
-    """Candidates on trial, by row of the accounts, with the rewards that they earned or promise.
+    """Candidates on trial, by row of the accounts, with their observed or promised rewards.
 
     Attributes:
-        accounts: what is proved of each.
+        accounts: the bounds of the candidates.
         policies: the policies, by row; None for a free row.
         lams: the multiplier of each, by row.
         ranking: rewards so far, promised rewards, and the newest row.
-        base: the row that acts where no mixture is better: the incumbent's, or that of a promoted candidate.
-        paying: the row of the newest candidate if it is on trial in order to pay for others; else 0.
+        base: the row that acts if no mixture is better: the incumbent's or that of a promoted candidate.
+        paying: the row of the newest candidate if its purpose is to pay for others; else 0.
     """
 
     def __init__(self, task: Task, accounts: Accounts) -> None:
@@ -59,7 +59,7 @@ class Trials:
         return self.accounts.wealth.lower
 
     def score(self, row: int) -> float:
-        """Return how good a candidate seems."""
+        """Return the heuristic score of a candidate."""
         return float(score_of(self.ranking, row))
 
     def listed(self, rows: Sequence[int]) -> tuple[list[str], list[Policy]]:
@@ -80,7 +80,7 @@ class Trials:
     def first_weights(self) -> Array:
         """Return min_c (L_c − b_c)/(L_c − x₀_c), (n,): the first weight of a new candidate that the row can pay for.
 
-        It is −∞ of a row that is not certified.
+        It is −∞ for a row that is not certified.
         """
         b, least = self.accounts.thresholds, self.task.least_totals
         paid = [
@@ -90,7 +90,7 @@ class Trials:
         return np.array(paid)
 
     def seeks_payer(self) -> bool:
-        """Return whether a policy of large utility should be tried first: no policy pays for a weight of 5 %.
+        """Return whether a policy with a large utility should be tried first: no policy pays for a weight of 5 % yet.
 
         With a first weight of ξ/(b + ξ) a trial takes 1/weight times as many episodes. A certified policy with more
         utility than the incumbent pays for later trials with (L − b)/L.
@@ -105,9 +105,10 @@ class Trials:
         return self.accounts.widen()
 
     def _shared_row(self) -> int:
-        """Return a free row, or that of least score − Σ_c (b_c − L_c)₊.
+        """Return a free row, or the row with the least score − Σ_c (b_c − L_c)₊.
 
-        It is never the incumbent's, the promoted one's, or that of the policy that pays where the incumbent cannot.
+        It is never the row of the incumbent, of the promoted candidate, or of a policy that pays when the incumbent
+        cannot.
         """
         in_use = self.accounts.wealth.in_use[: self.num_shared]
         if not in_use.all():
@@ -138,7 +139,7 @@ class Trials:
         self.base = row
 
     def _payers(self) -> tuple[IntArray, int]:
-        """Return which rows may have a weight, (n,), and the row that acts where no mixture is better.
+        """Return which rows may have a weight, (n,), and the row that acts if no mixture is better.
 
         After a promotion the incumbent has no weight, while the promoted bounds reach the limits.
         """
@@ -148,7 +149,7 @@ class Trials:
         return in_use, base
 
     def choose(self, num_episodes: int) -> Plan:
-        """Return the best mixture after so many episodes; an episode of the newest candidate has a value of its own."""
+        """Return the best mixture now; an episode of the newest candidate has an additional value."""
         (in_use, base), b = self._payers(), self.accounts.thresholds
         if len(b) == 1:
             i, j, p = choose_pair(self.ranking, self.lower, in_use, base, b[0], num_episodes)
@@ -158,7 +159,7 @@ class Trials:
         return self._weighted(weights, self.lower)
 
     def best(self, lower: Array) -> Plan:
-        """Return the mixture of largest score that bounds (n, m) allow."""
+        """Return the mixture with the largest score that bounds (n, m) allow."""
         (in_use, base), b = self._payers(), self.accounts.thresholds
         if len(b) == 1:
             i, j, p, _ = best_pair(self.ranking, lower, in_use, base, b[0], 0.0)
@@ -166,7 +167,7 @@ class Trials:
         return self._weighted(best_weights(self.scores(in_use), lower, b, in_use, base), lower)
 
     def scores(self, in_use: IntArray) -> Array:
-        """Return how good each candidate seems, (n,)."""
+        """Return the heuristic score of each candidate, (n,)."""
         return np.array([self.score(i) if used else 0.0 for i, used in enumerate(in_use.tolist())])
 
     def _pair(self, i: int, j: int, p: float, lower: Array) -> Plan:
@@ -188,7 +189,7 @@ class Trials:
         return Plan(deployed, "search", bounds, "theorem", lam=self.lams[rows[0]])
 
     def proves(self, plan: Plan, lower: Array) -> Array:
-        """Return what bounds (n, m) prove of a plan, by the arithmetic of the check; −∞ if a component has no row."""
+        """Return the bound of a plan from bounds (n, m), computed as in the check; −∞ if a component has no row."""
         rows, by_row = [self.accounts.row(name) for name in plan.parts.names], np.zeros(len(lower))
         by_row[rows] = plan.parts.weights
         return self.accounts.bounds_of(by_row, lower) if min(rows) >= 0 else np.full(lower.shape[1], -np.inf)
@@ -204,9 +205,9 @@ class Trials:
             self.ranking.rewards[row] += share * reward, share
 
     def forecast(self, row: int) -> float:
-        """Return about how many more episodes it takes until every bound of a row reaches its limit; ∞ if never.
+        """Return an estimate of the episodes until every bound of a row reaches its limit; ∞ if never.
 
-        The logarithm of the best bet against b has grown so fast with the candidate's own episodes.
+        It uses the growth of the logarithm of the best bet against b with the candidate's own episodes.
         """
         return max(self._forecast(row, c) for c in range(len(self.accounts.thresholds)))
 
@@ -226,7 +227,7 @@ class Trials:
 
 
 def named(candidate: Candidate | None, number: int) -> Candidate | None:
-    """Return a proposal, if there is one, with the name that candidate `number` has."""
+    """Return a proposal, if there is one, with the name of candidate `number`."""
     if candidate is None:
         return None
     candidate.policy.name = f"{PROPOSAL}{number}"
