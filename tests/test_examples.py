@@ -4,6 +4,7 @@ import importlib.util
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 import episafe as es
 
@@ -19,7 +20,7 @@ def load(name):
 
 def test_every_example_is_tested_and_short():
     scripts = {path.stem for path in EXAMPLES.glob("*.py")}
-    assert scripts == {"inventory", "own_environment", "canary", "paper", "road", "power"}
+    assert scripts == {"inventory", "own_environment", "canary", "paper", "road", "power", "ppo"}
     assert all(len((EXAMPLES / f"{name}.py").read_text().splitlines()) <= 90 for name in scripts)
 
 
@@ -42,6 +43,14 @@ def test_canary(capsys):
     assert hours["image:v2"] > 300 and hours["image:v3"] < 50  # the ruinous version hardly acts
     assert bounds["v2"][0] >= 0.9 > bounds["v3"][0]
     assert "image:v2" in capsys.readouterr().out
+
+
+def test_ppo(capsys):
+    example = load("ppo")
+    pytest.importorskip("stable_baselines3")
+    record = example.main(100, steps=20_000)
+    assert record.reward_totals[-30:].mean() > record.reward_totals[:30].mean()
+    assert "at least" in capsys.readouterr().out
 
 
 def test_paper(capsys):

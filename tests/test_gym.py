@@ -544,3 +544,25 @@ def shortest_way(h, observation):
     row = np.full(4, 0.01)
     row[{0: 1, 4: 1, 8: 2, 9: 1, 13: 2, 14: 2}.get(observation, 0)] = 0.97
     return row
+
+
+class Trained:
+    """What episafe asks of a model of Stable-Baselines3: it acts by the sign of the first number."""
+
+    def __init__(self, action_space):
+        self.action_space = action_space
+
+    def predict(self, observation, *, deterministic):
+        assert deterministic
+        return np.array(self.action_space.start + int(observation[0] > 0)), None
+
+
+def test_a_trained_model_is_a_candidate():
+    policy = es.stable_baselines(Trained(spaces.Discrete(3, start=5)))
+    assert policy(0, np.array([0.2])).tolist() == [0, 1, 0]
+    assert policy(7, np.array([-0.2])).tolist() == [1, 0, 0]
+
+
+def test_a_model_with_continuous_actions_is_refused():
+    with pytest.raises(es.InvalidProblem, match=r"finite actions.*Box"):
+        es.stable_baselines(Trained(spaces.Box(-1.0, 1.0)))
