@@ -69,16 +69,17 @@ def kill_once(
     """Start a child, kill it after a random time, and perhaps the server before; return what it acknowledged."""
     command = [sys.executable, __file__, "--child", location, "--name", name or ""]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as child:
-        first = child.stdout.readline()  # it works
-        found: list[bytes] = [first]
-        reader = threading.Thread(target=lambda: found.extend(child.stdout))
-        reader.start()
-        time.sleep(rng.random() * during)
-        if server is not None:
-            server.kill()
-            server.start()
+        try:
+            found: list[bytes] = [child.stdout.readline()]  # it works
+            reader = threading.Thread(target=lambda: found.extend(child.stdout))
+            reader.start()
             time.sleep(rng.random() * during)
-        child.send_signal(signal.SIGKILL)
+            if server is not None:
+                server.kill()
+                server.start()
+                time.sleep(rng.random() * during)
+        finally:
+            child.send_signal(signal.SIGKILL)
         reader.join()
     lines = b"".join(found).decode().splitlines()
     return [(what, int(number)) for what, number in (line.split() for line in lines if len(line.split()) == 2)]

@@ -27,24 +27,21 @@ class Server:
         self.start()
 
     def start(self) -> None:
-        command = [
-            os.path.join(self.programs, "postgres"),
-            "-D",
-            self.data,
-            "-k",
-            self.folder,
-            "-c",
-            "listen_addresses=",
-        ]
-        with open(os.path.join(self.folder, "server.log"), "ab") as log:
-            self.process = subprocess.Popen(command, stdout=log, stderr=log, user=self.user, cwd=self.folder)
+        """Start the server; again if it exits, because processes of a killed server may still hold its memory."""
+        program = os.path.join(self.programs, "postgres")
+        command = [program, "-D", self.data, "-k", self.folder, "-c", "listen_addresses="]
         deadline = time.monotonic() + 60
-        while time.monotonic() < deadline:
-            try:
-                psycopg.connect(self.address, connect_timeout=5).close()
-                return
-            except psycopg.OperationalError:
-                time.sleep(0.05)
+        with open(os.path.join(self.folder, "server.log"), "ab") as log:
+            while time.monotonic() < deadline:
+                if self.process is None or self.process.poll() is not None:
+                    with contextlib.suppress(FileNotFoundError):
+                        os.remove(os.path.join(self.data, "postmaster.pid"))
+                    self.process = subprocess.Popen(command, stdout=log, stderr=log, user=self.user, cwd=self.folder)
+                try:
+                    psycopg.connect(self.address, connect_timeout=5).close()
+                    return
+                except psycopg.OperationalError:
+                    time.sleep(0.05)
         raise RuntimeError("PostgreSQL did not start")
 
     def kill(self) -> None:
@@ -52,13 +49,6 @@ class Server:
         assert self.process is not None
         self.process.kill()
         self.process.wait()
-        deadline = time.monotonic() + 30
-        while time.monotonic() < deadline:  # its children end by themselves; the next server waits for them
-            if subprocess.run(["pgrep", "-f", self.data], capture_output=True).returncode:
-                break
-            time.sleep(0.05)
-        with contextlib.suppress(FileNotFoundError):
-            os.remove(os.path.join(self.data, "postmaster.pid"))
 
     def stop(self) -> None:
         assert self.process is not None
