@@ -219,8 +219,13 @@ def test_the_papers_table_has_published_text_and_released_columns():
     assert row.startswith(f"| tabular | OPSE | regret | 1646 | {mean:.0f} ± ") and row.endswith("| – |")
 
 
-@pytest.mark.parametrize("name", ["tabular", "ring", "battery", "tabular-two", "linear-active-d20", "misspecified-05"])
-def test_problems_of_the_benchmark_are_frozen(name, monkeypatch):
+def test_every_set_of_the_benchmark_makes_its_frozen_problems():
+    for name in benchmark.SETS:
+        assert benchmark.frozen_problem(benchmark.seeds(name)[3], name).origin["problem_set"].endswith(name)
+
+
+@pytest.mark.parametrize("name", ["ring", "tabular-two", "linear-active-d20"])
+def test_a_changed_problem_of_the_benchmark_is_refused(name, monkeypatch):
     seed = benchmark.seeds(name)[3]
     problem = benchmark.frozen_problem(seed, name)
     _, optimum, incumbent, active = benchmark.frozen()[name, seed]

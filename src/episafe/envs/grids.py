@@ -1,7 +1,7 @@
 """Grid worlds: a rover among pits, a box that should not end in a corner, and a path along a cliff.
 
-`horizon` is H; `limit` is the cost of an episode that is allowed on average, b = H − limit; `slack` is that of the
-incumbent, the best policy of utility b + slack.
+`horizon` is H; `slip` is the probability that a move is one of the four at random; `limit` is the cost of an episode
+that is allowed on average, b = H − limit; `slack` is that of the incumbent, the best policy of utility b + slack.
 """
 
 from collections.abc import Callable, Hashable, Sequence
@@ -11,14 +11,13 @@ from typing import TypeVar
 import numpy as np
 
 from episafe.core.types import Array
-from episafe.envs.common import cost_limited
+from episafe.envs.common import check_range, cost_limited
 from episafe.problems.linear import LinearCMDP
 
 Cell = tuple[int, int]
 State = TypeVar("State", bound=Hashable)
 MOVES = ((-1, 0), (1, 0), (0, -1), (0, 1))  # up, down, left, right
 WALL, START, GOAL, PIT, BOX = "#SGPX"  # signs of the maps; a dot is a free cell
-SLIP = 0.1  # probability that a move is one of the four at random, for rover and box
 MARS = (
     "S.......",
     "........",
@@ -37,7 +36,9 @@ YARD = (
 )
 
 
-def rover(rng: np.random.Generator, *, horizon: int = 30, limit: float = 0.3, slack: float = 0.2) -> LinearCMDP:
+def rover(
+    rng: np.random.Generator, *, horizon: int = 30, slip: float = 0.1, limit: float = 0.3, slack: float = 0.2
+) -> LinearCMDP:
     """A rover on its way to the goal; goal and pits end the way. Reward and cost are 1 on arrival, 1/H a step after it.
 
     After Brantley et al., "Constrained episodic reinforcement learning in concave-convex and knapsack settings"
@@ -54,10 +55,12 @@ def rover(rng: np.random.Generator, *, horizon: int = 30, limit: float = 0.3, sl
         return cell if sign == WALL else there, float(sign in GOAL + PIT), float(sign == PIT)
 
     start = list(cells).index(_place(cells, START))
-    return cost_limited(_walked(list(cells), step, SLIP), horizon, limit, slack, initial_state=start)
+    return cost_limited(_walked(list(cells), step, slip), horizon, limit, slack, initial_state=start)
 
 
-def box(rng: np.random.Generator, *, horizon: int = 30, limit: float = 0.1, slack: float = 0.06) -> LinearCMDP:
+def box(
+    rng: np.random.Generator, *, horizon: int = 30, slip: float = 0.1, limit: float = 0.1, slack: float = 0.06
+) -> LinearCMDP:
     """A walker in the way of a box, which it pushes. Reward 1 at the goal, 1/H a step after; cost 1/H with a stuck box.
 
     After Brantley et al. 2020 (see `rover`), by their released code; the yard is that of Leike et al., "AI Safety
@@ -81,10 +84,12 @@ def box(rng: np.random.Generator, *, horizon: int = 30, limit: float = 0.1, slac
         return following, paid, stuck / horizon
 
     start = _place(cells, START), _place(cells, BOX)
-    return cost_limited(_walked(_reached(start, step), step, SLIP), horizon, limit, slack)
+    return cost_limited(_walked(_reached(start, step), step, slip), horizon, limit, slack)
 
 
-def cliff(rng: np.random.Generator, *, horizon: int = 15, limit: float = 2.0, slack: float = 0.5) -> LinearCMDP:
+def cliff(
+    rng: np.random.Generator, *, horizon: int = 15, slip: float = 0.0, limit: float = 2.0, slack: float = 0.5
+) -> LinearCMDP:
     """A path from the lower left corner to the lower right one, with a cliff between them: a fall leads to the start.
 
     From Simão, Jansen, Spaan, "AlwaysSafe" (AAMAS 2021), by their released code: 4 rows, 6 columns, no slip. To enter
@@ -105,7 +110,7 @@ def cliff(rng: np.random.Generator, *, horizon: int = 15, limit: float = 2.0, sl
             return start, 0.0, 0.0
         return (row, column), 0.0, row / dearest if inner else 0.0
 
-    return cost_limited(_walked(_reached(start, step), step, 0.0), horizon, limit / dearest, slack)
+    return cost_limited(_walked(_reached(start, step), step, slip), horizon, limit / dearest, slack)
 
 
 def _walked(
@@ -116,6 +121,7 @@ def _walked(
     `step(state, move)` is the next state, the reward and the cost of a move that is made.
     """
     index = {state: s for s, state in enumerate(states)}
+    check_range("slip", slip, 0, 1)
     made = (1 - slip) * np.eye(len(MOVES)) + slip / len(MOVES)
     kernel, signals = np.zeros((len(states), len(MOVES), len(states))), np.zeros((2, len(states), len(MOVES)))
     for (state, s), (m, move) in product(index.items(), enumerate(MOVES)):

@@ -26,16 +26,21 @@ def media(
     *,
     num_states: int = 10,
     horizon: int = 10,
+    fast_rate: float = 0.9,
+    slow_rate: float = 0.1,
+    departure_rate: float = 0.8,
     limit: float | None = None,
     slack: float | None = None,
 ) -> LinearCMDP:
     """A media buffer that starts empty; a = 0 is fast service. Reward 1 − [empty], utility 1 − [fast].
 
     From Bura, HasanzadeZonuzy, Kalathil, Shakkottai, Chamberland, "DOPE" (NeurIPS 2022), by their released code. They
-    count costs: the optimum 6.7467 of 10 steps is a reward of 3.2533, and at most 5 fast steps are b = 5. Arrivals are
-    0.9 or 0.1 per step, departures 0.8. A slack of None is 0.4 H, as published.
+    count costs: the optimum 6.7467 of 10 steps is a reward of 3.2533, and at most 5 fast steps are b = 5. The
+    rates are the probabilities of an arrival and a departure per step. A slack of None is 0.4 H, as published.
     """
-    kernel = np.stack([buffer_kernel(rate, 0.8, num_states - 1) for rate in (0.9, 0.1)], axis=1)
+    for name, rate in (("fast_rate", fast_rate), ("slow_rate", slow_rate), ("departure_rate", departure_rate)):
+        check_range(name, rate, 0, 1)
+    kernel = np.stack([buffer_kernel(rate, departure_rate, num_states - 1) for rate in (fast_rate, slow_rate)], axis=1)
     reward, utility = np.ones((2, num_states, 2))
     reward[0], utility[:, FAST] = 0.0, 0.0
     return cost_limited((kernel, reward, utility), horizon, limit, slack)
