@@ -246,17 +246,20 @@ def benchmark(
     out = out or Path("benchmark-results")
     if verify is not None:
         with exit_codes():
-            number, faults = bench.verify(verify, out, workers)
+            number, faults = bench.verify(verify, workers)
         console.print(f"{number} runs again: " + ("\n".join(faults) or "all results are reproduced"))
         raise typer.Exit(1 if faults else 0)
     with exit_codes():
         agents = [(name, dict[str, Any]()) for name in agent or ["safe", "opse-tuned", "incumbent"]]
         names = list(bench.SETS) if sets == "all" else sets.split(",")
         asked = bench.benchmark(agents, names, problems, episodes)
+        left_out = bench.unplayable([one for one, _ in agents], names)
         asked.check()
         with progress(asked.title) as advance:
             failures = asked.run(out, workers, on, advance)
-        page = bench.write_results(asked, out) if len(failures) < len(asked.jobs) else None
+        page = bench.write_results(asked, out, left_out) if len(failures) < len(asked.jobs) else None
+    for (name, where), reason in left_out.items():
+        errors.print(f"left out: {escape(name)} on {where}: {escape(reason)}")
     _finish(out, page, failures, as_json)
 
 

@@ -4,6 +4,7 @@ import csv
 import hashlib
 import json
 import math
+import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from functools import cache
@@ -28,7 +29,8 @@ from episafe.simulation.record import Record
 VERSION = "episafe-bench-2"
 TUNING = 42_000  # seeds from here on are for choosing settings, those below for reporting
 WINDOW = 100  # episodes over which a mean says that half of the way is made
-LEVEL = 1 - 0.05 / 20  # of each interval: 20 of them hold together with probability 95 % (Bonferroni)
+LEVEL = 1 - 0.05 / 20  # of each interval: those of up to 20 agents hold together with probability 95 % (Bonferroni)
+FEWEST = 10  # problems from which a bootstrap interval is shown
 RESAMPLES = 4_000  # of the bootstrap
 VERIFIED = 0.1  # share of the runs of a results file that `verify` runs again
 AGREES = 1e-6  # difference of a repeated result that counts as none
@@ -107,6 +109,7 @@ class Result:
         regret: relative to deploying the incumbent: 1 is the incumbent, 0 the optimum from the first episode.
         half_way: number of episodes until half of the way from the incumbent to the optimum is made.
         seconds: time of the run.
+        level: of the guarantee: "theorem", "window" or "heuristic".
     """
 
     set: str
@@ -119,6 +122,7 @@ class Result:
     regret: float
     half_way: float
     seconds: float
+    level: str
 
 
 @dataclass(frozen=True)
@@ -129,8 +133,10 @@ class Row:
         active: problems whose limit changes the optimum.
         violating: problems in which some deployed policy is below a limit.
         violating_share, acting_below, incumbent: means of the fields of `Result`.
-        regret, regret_low, regret_high: interquartile mean over problems, with its bootstrap interval at `LEVEL`.
+        regret, regret_low, regret_high: interquartile mean over problems, with its bootstrap interval at `LEVEL`;
+            the interval is NaN if there are fewer than `FEWEST` problems.
         half_way, seconds: medians over problems.
+        level: as in `Result`.
     """
 
     set: str
@@ -147,6 +153,7 @@ class Row:
     regret_high: float
     half_way: float
     seconds: float
+    level: str
 
 
 @cache
@@ -201,27 +208,31 @@ def problem_hash(problem: LinearCMDP) -> str:
 def benchmark(
     agents: Sequence[tuple[str, Mapping[str, Any]]], sets: Iterable[str], num_problems: int, num_episodes: int
 ) -> Sweep:
-    """Return the sweep of agents with their options on the first problems of some sets.
-
-    Combinations that an agent cannot play are left out.
-    """
+    """Return the sweep of agents with their options on the first problems of some sets, but for `unplayable` pairs."""
     names = list(sets)
-    if unknown := [name for name in names if name not in SETS]:
-        raise ValueError(f"no problem set {', '.join(unknown)}; there are {', '.join(SETS)}")
-    able = {
-        (agent, name)
-        for agent, _ in agents
-        for name in names
-        if not (facts := known_agent(agent)[0]) or not facts.needs(frozen_problem(seeds(name)[0], name))
-    }
+    left_out = unplayable([agent for agent, _ in agents], names)
     jobs = [
         Job(PROBLEM, agent, seeds(name)[rank], num_episodes, (("set", name),), tuple(options.items()))
         for rank in range(num_problems)
         for name in names
         for agent, options in agents
-        if (agent, name) in able
+        if (agent, name) not in left_out
     ]
     return Sweep(VERSION, tuple(jobs))
+
+
+def unplayable(agents: Iterable[str], sets: Iterable[str]) -> dict[tuple[str, str], str]:
+    """Return the pairs of agent and set that cannot be run, each with its reason."""
+    names = list(sets)
+    if unknown := [name for name in names if name not in SETS]:
+        raise ValueError(f"no problem set {', '.join(unknown)}; there are {', '.join(SETS)}")
+    firsts, found = {name: frozen_problem(seeds(name)[0], name) for name in names}, dict[tuple[str, str], str]()
+    for agent in agents:
+        facts = known_agent(agent)[0]
+        for name, problem in firsts.items():
+            if facts is not None and (reason := facts.needs(problem)):
+                found[agent, name] = reason
+    return found
 
 
 def results(records: Iterable[Record]) -> list[Result]:
@@ -245,6 +256,7 @@ def _result(record: Record) -> Result:
         regret=float(record.regret()[-1]) / ((optimum - incumbent) * K),
         half_way=half_way(record.reward_values, (optimum + incumbent) / 2),
         seconds=float(told["seconds"]),
+        level=str(told["level"]),
     )
 
 
@@ -273,13 +285,19 @@ def _row(group: Sequence[Result]) -> Row:
         regret_high=high,
         half_way=float(np.median([one.half_way for one in group])),
         seconds=float(np.median([one.seconds for one in group])),
+        level=group[0].level,
     )
 
 
 def interquartile_mean(values: Array) -> tuple[float, float, float]:
-    """Return the mean of the middle half of the values, and the ends of its bootstrap interval at `LEVEL`."""
+    """Return the mean of the middle half of the values, and the ends of its bootstrap interval at `LEVEL`.
+
+    The ends are NaN for fewer than `FEWEST` values, of which a bootstrap says too little.
+    """
     n, rng = len(values), np.random.default_rng(0)
     cut = n // 4
+    if n < FEWEST:
+        return float(np.sort(values)[cut : n - cut].mean()), math.nan, math.nan
     resampled = np.sort(values[rng.integers(n, size=(RESAMPLES, n))], axis=1)[:, cut : n - cut].mean(axis=1)
     low, high = np.quantile(resampled, [(1 - LEVEL) / 2, (1 + LEVEL) / 2]).tolist()
     return float(np.sort(values)[cut : n - cut].mean()), low, high
@@ -308,42 +326,63 @@ def write_reference(found: Sequence[Row], path: Path) -> None:
     path.write_text("\n".join(lines) + "\n")
 
 
-def write_results(sweep: Sweep, folder: Path) -> Path:
-    """Write results.json, and benchmark.html with the reference results beside; return the path of the page."""
+def write_results(sweep: Sweep, folder: Path, left_out: Mapping[tuple[str, str], str] = {}) -> Path:
+    """Write results.json, and benchmark.html with the reference results beside; return the path of the page.
+
+    Args:
+        sweep: runs of `benchmark`.
+        folder: where their records are.
+        left_out: `unplayable` pairs, for the page.
+    """
     found, agents = list[Result](), dict[str, Any]()
     for job in sweep.jobs:
         for one in results(Sweep(VERSION, (job,)).records(folder)):
             agents[one.agent] = {"agent": job.agent, "options": dict(job.agent_options)}
             found.append(one)
-    told = {"benchmark": VERSION, "episafe": version("episafe"), "agents": agents}
-    text = json.dumps(told | {"results": [asdict(one) for one in found]}, indent=1)
-    write_atomically(folder / RESULTS, (text + "\n").encode())
+    told: dict[str, Any] = {"benchmark": VERSION, "episafe": version("episafe"), "agents": agents}
+    told["results"] = [{name: _plain(value) for name, value in asdict(one).items()} for one in found]
+    write_atomically(folder / RESULTS, (json.dumps(told, indent=1, allow_nan=False) + "\n").encode())
     page = folder / "benchmark.html"
-    page.write_text(benchmark_page(rows(found), reference(), VERSION), encoding="utf-8")
+    page.write_text(benchmark_page(rows(found), reference(), VERSION, left_out), encoding="utf-8")
     return page
 
 
-def verify(path: Path, folder: Path, workers: int | None = None) -> tuple[int, list[str]]:
-    """Run a random tenth of the runs of a results file again; return how many, and where they differ.
+def _plain(value: Any) -> Any:
+    """Return None for what JSON cannot write: infinity and NaN."""
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
-    Args:
-        path: results.json, as `write_results` wrote it.
-        folder: where the runs are stored.
-        workers: processes.
-    """
+
+def read_results(path: Path) -> tuple[list[Result], dict[str, Any]]:
+    """Return the results of a results.json and the options of its agents; raise ValueError if it is not one."""
     told = json.loads(path.read_text())
-    if told.get("benchmark") != VERSION:
-        raise ValueError(f"{path} has results of {told.get('benchmark')!r}, this is {VERSION}: run the benchmark again")
-    stated = [Result(**one) for one in told["results"]]
+    if not isinstance(told, dict) or told.get("benchmark") != VERSION:
+        made_by = told.get("benchmark") if isinstance(told, dict) else None
+        raise ValueError(f"{path} has results of {made_by!r}, this is {VERSION}: run the benchmark again")
+    unknown: dict[str, Any] = {"half_way": math.inf, "acting_below": math.nan}
+    try:
+        agents = dict(told["agents"])
+        found = [Result(**{k: unknown[k] if v is None else v for k, v in one.items()}) for one in told["results"]]
+        missing = {one.agent for one in found} - agents.keys()
+    except (KeyError, TypeError) as error:
+        raise ValueError(f"{path} is not a file of results ({error}): give the results.json of a benchmark") from error
+    if missing or not found:
+        raise ValueError(f"{path} has no results, or lacks the options of {', '.join(missing) or 'its agents'}")
+    return found, agents
+
+
+def verify(path: Path, workers: int | None = None) -> tuple[int, list[str]]:
+    """Run a random tenth of the runs of a results.json again; return how many, and where they differ."""
+    stated, agents = read_results(path)
     chosen = np.random.default_rng().choice(len(stated), max(round(VERIFIED * len(stated)), 1), replace=False)
     jobs = []
     for one in (stated[i] for i in chosen):
-        agent = told["agents"][one.agent]
+        agent = agents[one.agent]
         options: Settings = tuple(agent["options"].items())
         jobs.append(Job(PROBLEM, agent["agent"], one.seed, one.episodes, (("set", one.set),), options, one.agent))
     sweep = Sweep(VERSION, tuple(jobs))
-    failures = sweep.run(folder, workers)
-    again = {(one.set, one.agent, one.seed): one for one in results(sweep.records(folder))}
+    with tempfile.TemporaryDirectory() as folder:
+        failures = sweep.run(folder, workers)
+        again = {(one.set, one.agent, one.seed): one for one in results(sweep.records(folder))}
     faults = [f"{name}: {reason}" for name, reason in failures.items()]
     for one in (stated[i] for i in chosen):
         found = again.get((one.set, one.agent, one.seed))

@@ -24,7 +24,7 @@ PUBLISHED = {  # read from the paper's figures after 10,000 episodes, where they
     ("linear", "OPSE", "regret"): 2080,
     ("streaming", "Ghosh et al.", "violation"): 2701,
 }
-SLOW = {("DOPE", "linear"): {"replan": "doubling:0.3"}}  # S = 100: plan when a count has grown by the factor e^0.3
+SLOW = {("DOPE", "linear"): {"replan": "doubling:0.3"}}  # S = 100
 
 
 def paper_sweep(quick: bool) -> Sweep:
@@ -42,10 +42,19 @@ def paper_sweep(quick: bool) -> Sweep:
 def published_table(records: Sequence[Record]) -> str:
     """Return regret and violation at the end of the runs, as published, by the text and by the released code.
 
-    A Markdown table; means with half-widths of 95 % intervals. Agents with one set of rules stand under "text".
+    A Markdown table under a paragraph that says what it compares; means with half-widths of 95 % intervals.
     """
     names = list(dict.fromkeys(label.partition(" (")[0] for label in AGENTS))
-    lines = ["| environment | agent | quantity | published | text | released |", "|---|---|---|---|---|---|"]
+    lengths = sorted({len(one.reward_values) for one in records})
+    lines = [
+        "Mean and half-width of a 95 % interval over problems, after "
+        f"{' or '.join(f'{n:,}' for n in lengths)} episodes; published: after 10,000, read from the figures. All environments are those of the released code; *text* and "
+        "*released* are the rules of the agent. DOPE, SafeAgent and Incumbent have one set of rules. "
+        + " ".join(f"{name} on {env} plans when a count has grown by the factor e^0.3." for name, env in SLOW),
+        "",
+        "| environment | agent | quantity | published | text, or the only rules | released |",
+        "|---|---|---|---|---|---|",
+    ]
     for env in ENVIRONMENTS:
         for name in names:
             for quantity in ("regret", "violation"):
@@ -63,4 +72,9 @@ def _ends(records: Sequence[Record], env: str, labels: Sequence[str], quantity: 
         return "–"
     ends = [(one.regret() if quantity == "regret" else one.violation())[-1] for one in found]
     mean, half = mean_interval(np.array(ends))
-    return f"{mean:.0f} ± {half:.0f}"
+    return f"{_digits(mean)} ± {_digits(half)}"
+
+
+def _digits(value: float) -> str:
+    """Return a number with no decimals from 100 on, and with two digits below, so that only 0 reads 0."""
+    return f"{value:.0f}" if abs(value) >= 100 or not np.isfinite(value) else f"{value:.2g}"

@@ -239,7 +239,9 @@ def short(value: float) -> str:
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
-def benchmark_page(rows: Sequence[Any], reference: Sequence[Any], version: str) -> str:
+def benchmark_page(
+    rows: Sequence[Any], reference: Sequence[Any], version: str, left_out: Mapping[tuple[str, str], str]
+) -> str:
     """Return the page of benchmark results (`lab.benchmark.Row`), beside the reference results."""
     places = []
     for name in dict.fromkeys(row.set for row in rows):
@@ -260,13 +262,15 @@ def benchmark_page(rows: Sequence[Any], reference: Sequence[Any], version: str) 
         )
     sets = "one set" if len(places) == 1 else f"{len(places)} sets"
     intro = f"{version}: {len({row.agent for row in rows})} agents on {sets} of problems."
-    return render("benchmark.html", title="Benchmark", intro=intro, places=places)
+    reasons = [f"{agent} cannot play {name}: {reason}" for (agent, name), reason in left_out.items()]
+    return render("benchmark.html", title="Benchmark", intro=intro, places=places, left_out=reasons)
 
 
 def _benchmark_row(row: Any, own: bool) -> dict[str, Any]:
     interval = f" ({row.regret_low:.3f} to {row.regret_high:.3f})" if row.regret_high - row.regret_low > 5e-4 else ""
     return {
         "agent": row.agent,
+        "level": row.level,
         "own": own,
         "problems": row.problems,
         "episodes": f"{row.episodes:,}",
