@@ -4,7 +4,7 @@
     python benchmarks/reference.py --table          # print the table of the stored results
 
 Runs that are in FOLDER are not run again; more problems continue what is there. Protocol: problems to report on, 1,000
-episodes each. An agent with the name of a paper runs its published constants, on the environments that have them.
+episodes each. An agent with the name of a paper runs its published constants, on the problems that the paper ran.
 NAME-tuned runs constants whose multiplier `benchmarks/tuning.py` chose on tuning problems, and plans again when the
 information has grown (`Doubling(0.3)`). Pairs in `COSTLY` have fewer problems, as the table says.
 """
@@ -30,8 +30,9 @@ def reference_sweep(num_problems: int) -> Sweep:
     jobs = []
     for job in every.jobs:
         name = str(dict(job.env_options)["set"])
-        if job.agent in OF_A_PAPER and benchmark.SETS[name].env not in PUBLISHED:
-            continue
+        one = benchmark.SETS[name]
+        if job.agent in OF_A_PAPER and (one.env not in PUBLISHED or one.options or one.drawn):
+            continue  # the paper did not run it
         if job.agent not in CHEAP and job.seed not in benchmark.seeds(name)[: COSTLY.get(name, num_problems)]:
             continue
         jobs.append(job)
@@ -67,7 +68,9 @@ def main() -> None:
     given = parser.parse_args()
     if given.folder is not None:
         sweep = reference_sweep(given.problems)
-        failures = sweep.run(given.folder, given.workers, on_done=lambda done, total: print(f"\r{done}/{total}", end=""))
+        failures = sweep.run(
+            given.folder, given.workers, on_done=lambda done, total: print(f"\r{done}/{total}", end="")
+        )
         print("".join(f"\n{name}: {reason}" for name, reason in failures.items()))
         rows = benchmark.rows(benchmark.results(sweep.records(given.folder)))
         benchmark.write_reference(sorted(rows, key=lambda row: list(benchmark.SETS).index(row.set)), PATH)

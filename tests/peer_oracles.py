@@ -420,8 +420,8 @@ def triple_q(task: Any, episodes: Any, K: int, m: float) -> list[tuple[np.ndarra
     """The policy before each episode, and Z/η."""
     H, S, A = task.reward.shape
     chi = eta = K**0.2
-    iota = 128 * math.log(math.sqrt(2 * S * A * H) * K)
-    epsilon = m * 8 * math.sqrt(S * A * H**6 * iota**3) / K**0.2
+    iota = m**2 * 128 * math.log(math.sqrt(2 * S * A * H) * K)
+    epsilon = 8 * math.sqrt(S * A * H**6 * iota**3) / K**0.2
     frame = math.ceil(K**0.6)
     Q, C, N = (np.full((H, S, A), float(x)) for x in (H, H, 0))
     Z = C_bar = 0.0
@@ -434,7 +434,7 @@ def triple_q(task: Any, episodes: Any, K: int, m: float) -> list[tuple[np.ndarra
             x, a = states[h], actions[h]
             N[h, x, a] += 1
             alpha = (chi + 1) / (chi + N[h, x, a])
-            b = m * 0.25 * math.sqrt(H**2 * iota * (chi + 1) / (chi + N[h, x, a]))
+            b = 0.25 * math.sqrt(H**2 * iota * (chi + 1) / (chi + N[h, x, a]))
             V = W = 0.0
             if h + 1 < H:
                 y = states[h + 1]

@@ -80,7 +80,9 @@ def test_run_ends_with_a_verdict_and_writes_a_page(place):
 
 
 def test_run_takes_options_of_agent_and_environment(place):
-    told = json.loads(run("run tabular --agent opse --episodes 5 --set C_u=2.5 --set env.num_states=4 --json"))
+    told = json.loads(
+        run("run tabular --agent opse --episodes 5 --set constants=tabular --set C_u=2.5 --set env.num_states=4 --json")
+    )
     assert told["settings"]["C_u"] == 2.5 and told["settings"]["S"] == 4
     own = run("run own_machine:machine --episodes 40 --set env.limit=3.9")
     assert own.endswith("exact values are unknown.") and "limit: at least 3.9 hours in order" in own and "parts" in own

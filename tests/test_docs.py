@@ -137,6 +137,38 @@ def test_names_in_the_paper_map_exist():
         pkgutil.resolve_name(name)
 
 
+# every numbered item of the paper by its title, or by what it is about, and the section of the page that has its row
+ITEMS = {
+    "Problem": ["Linear MDP", "Mixture policy", "Safe policy"],
+    "Algorithm 1": [
+        "Safe policy", "Confidence bounds", "definition of 𝒰, theorem", "Mixture policy feasibility", "Zero-violation",
+        "π_α optimism", "theorem on regret", "Good event 1", "Good event 2", "Cumulative bonus bound",
+    ],
+    "Algorithm 2": [
+        "Clipped value functions", "Composite softmax policy", "Computational cost",
+        "lemma on the error of the bisection",
+    ],
+    "Theory": [
+        "Confidence bounds", "Zero-violation", "definition of 𝒰", "Implicit trigger", "Softmax value monotonicity",
+        "Logarithmic bound", "Mixture policy", "Safe and optimistic mixture policy", "sensitivity of λ",
+        "theorem on regret", "Can we do better?", "polylog", "distance metrics and ε-covers", "ball cover", "Danskin",
+        "Rosenberg", "Abbasi-Yadkori", "Jin et al.", "Shalev-Shwartz", "Shani", "Sum of square roots",
+        "Regularized value difference", "Softmax policy bound", "Good event 1", "Good event 2", "μ-estimator",
+        "hP−P−V bound", "Q covers", "Composite Q cover", "Policy class", "π^{(k),λ} cover", "V function class",
+        "V covers", "Remove clipping", "Q estimation gap", "Softmax policy with fixed δ", "Existence of feasible λ",
+        "Bonus summation bound", "two parts", "Optimism in composite value function",
+    ],
+    "Experiments": ["does not apply to linear problems"],
+}  # fmt: skip
+
+
+def test_the_paper_map_has_every_numbered_item_of_the_paper():
+    sections = (ROOT / "docs/research/paper-map.md").read_text().split("\n## ")[1:]
+    for title, items in ITEMS.items():
+        section = next(one for one in sections if one.startswith(title))
+        assert [one for one in items if one not in section] == []
+
+
 def test_the_page_of_agents_lists_every_agent():
     page = (ROOT / "docs/research/agents.md").read_text()
     for name, (facts, factory) in registered_agents().items():

@@ -10,6 +10,7 @@ import episafe as es
 import oracles
 import peer_oracles as slow
 from episafe.algorithms import registered_agents
+from episafe.lab.build import make_agent
 from episafe.linear.counts import extended_optimum
 
 K, DELTA = 1000, 0.05
@@ -188,19 +189,24 @@ def test_stepmix_deploys_the_policy_of_its_slow_version():
 
 
 def test_triple_q_learns_what_its_slow_version_learns():
-    largest = 0.0
+    largest, few = 0.0, 30  # a frame has ⌈30^0.6⌉ = 8 episodes
     for task, episodes, bonus, _ in problems():
-        agent, few, episodes = (
-            es.TripleQ(task, 30, bonus / 1000),
-            30,
-            episodes[:18],
-        )  # a frame has ⌈30^0.6⌉ = 8 episodes
-        for (states, actions), (policy, lam) in zip(
-            episodes, slow.triple_q(told(task), episodes, few, bonus / 1000), strict=True
-        ):
+        agent = es.TripleQ(task, few, bonus / 100)
+        found = slow.triple_q(told(task), episodes[:18], few, bonus / 100)
+        for (states, actions), (policy, lam) in zip(episodes[:18], found, strict=True):
             plan = agent.plan()
             np.testing.assert_allclose(plan.policy.table(), policy, atol=1e-8)
             assert plan.lam == pytest.approx(lam, abs=1e-8)
             agent.learn(es.Episode(states, actions))
             largest = max(largest, lam)
     assert largest > 0.05
+
+
+def test_triple_q_with_its_default_bonus_gives_up_utility_above_the_limit_for_reward():
+    cmdp = es.make("streaming", 0)
+    record = es.run(cmdp, make_agent("triple-q", cmdp, 10_000, {}), 10_000, 0)
+    reward, utility = cmdp.evaluate(cmdp.task.incumbent)
+    assert record.reward_values[-2_000:].mean() > (reward + record.optimum) / 2
+    assert (
+        0.85 * cmdp.task.thresholds[0] < record.utility_values[-2_000:].mean() < (utility + cmdp.task.thresholds[0]) / 2
+    )

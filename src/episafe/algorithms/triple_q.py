@@ -15,7 +15,7 @@ from episafe.linear.counts import known_signals, needs_one_limit
 @register(
     name="triple-q", label="Triple-Q",
     summary="Triple-Q (Wei et al. 2022): Q-learning and a queue of what is owed, no model; violates",
-    arguments=lambda problem, num_episodes: {"num_episodes": num_episodes, "bonus": 0.0001}, needs=needs_one_limit,
+    arguments=lambda problem, num_episodes: {"num_episodes": num_episodes, "bonus": 0.002}, needs=needs_one_limit,
 )  # fmt: skip
 class TripleQ(Agent):
     """Greedy for Q + (Z/η)C, where Q and C are learned by steps α_t = (χ+1)/(χ+t), t visits in the current frame:
@@ -35,7 +35,8 @@ class TripleQ(Agent):
     Args:
         problem: a problem or its task.
         num_episodes: K.
-        bonus: factor on b_t and ε.
+        bonus: factor on √ι: on b_t, and its cube on ε. With 1, ε exceeds H in any run: the queue grows for ever and the
+            reward is ignored. The authors' experiments have ε = 0.5 and b_t = 0.2√(ln K/t), which 0.002 is near to.
         replan: when to plan again; information is the logarithm of the number of episodes.
     """
 
@@ -44,11 +45,11 @@ class TripleQ(Agent):
         self._signals = known_signals(self.task, needs_one_limit)
         self.num_episodes, self.bonus = as_count("num_episodes", num_episodes), as_scale("bonus", bonus)
         (_, H, S, A), K = self._signals.shape, num_episodes
-        log_term = 128 * math.log(math.sqrt(2 * S * A * H) * K)
+        log_term = bonus**2 * 128 * math.log(math.sqrt(2 * S * A * H) * K)
         self._chi = K**0.2
         self._frame_length = math.ceil(K**0.6)
-        self._scale = bonus * math.sqrt(H**2 * log_term * (self._chi + 1)) / 4
-        self._tightening = bonus * 8 * math.sqrt(S * A * H**6 * log_term**3) / K**0.2
+        self._scale = math.sqrt(H**2 * log_term * (self._chi + 1)) / 4
+        self._tightening = 8 * math.sqrt(S * A * H**6 * log_term**3) / K**0.2
         self._values: Array = np.full(self._signals.shape, float(H))  # Q and C
         self._visits: Array = np.zeros((H, S, A))
         self._queue = self._frame_sum = 0.0  # Z, and the sum of C_1(x_1, a_1) in this frame
@@ -86,5 +87,5 @@ class TripleQ(Agent):
         return np.array([math.log(max(self._num_learned, 1))])
 
     def settings(self) -> Settings:
-        """Return K and the factor on bonuses beside the general settings."""
+        """Return K and the factor on √ι beside the general settings."""
         return super().settings() | {"num_episodes": self.num_episodes, "bonus": self.bonus}

@@ -51,8 +51,9 @@ def make_agent(name: str, problem: Any, num_episodes: int, options: Mapping[str,
     """Return an agent by its registered name, or by `module:Class`, with options of its constructor.
 
     `replan` is "every" or "doubling:GROWTH"; `certifier` is the name of one. Agents that read constants run those of
-    their paper; take `NAME-tuned`, or the option `constants` ("published", "tuned" or "theory"), for others. Single
-    constants are changed by name, such as C_u. Raise ValueError for an option that the agent does not have.
+    the paper, on its three environments as it ran them. Elsewhere take `NAME-tuned`, or the option `constants`:
+    "tuned", "theory", or the environment of the paper whose constants are meant. Single constants are changed by name,
+    such as C_u. Raise ValueError for an option that the agent does not have.
     """
     facts, factory = known_agent(name)
     if facts is not None and (reason := facts.needs(problem)):
@@ -107,18 +108,21 @@ def make_certifier(name: str, delta: float) -> Any:
 
 
 def choose_constants(which: str | None, problem: Any, agent: str, num_episodes: int) -> Constants:
-    """Return constants by name; those of the paper by default."""
-    env = str(problem.origin.get("env", ""))
-    if which in (None, "published"):
-        if env not in PUBLISHED:
-            remedy = f"use the agent {agent}{TUNED}, or give the option constants = 'tuned' or 'theory'"
-            raise ValueError(f"{agent} has no published constants for {env or 'this problem'}: {remedy}")
-        return Constants.paper(env, agent if agent in ("ghosh", "dope") else "opse")
+    """Return constants by name; None: those of the paper, if the problem is of one of its environments, unchanged."""
     if which == "tuned":
         return Constants.tuned(problem.task)
     if which == "theory":
         return Constants.theory(problem.task, num_episodes=num_episodes, delta=0.05)
-    raise ValueError(f"constants must be 'published', 'tuned' or 'theory', got {which!r}")
+    if which is not None and which not in PUBLISHED:
+        raise ValueError(f"constants must be 'tuned', 'theory' or one of {', '.join(PUBLISHED)}, got {which!r}")
+    if which is None:
+        env, changed = problem.origin.get("env", "this problem"), problem.origin.get("options")
+        if env not in PUBLISHED or changed:
+            where = f"{env} with {changed}" if changed else env
+            remedy = f"use the agent {agent}{TUNED}, or the option constants with 'tuned', 'theory' or one of"
+            raise ValueError(f"{agent} has no published constants for {where}: {remedy} {', '.join(PUBLISHED)}")
+        which = str(env)
+    return Constants.paper(which, agent if agent in ("ghosh", "dope") else "opse")
 
 
 def parse_replan(text: str) -> Replanning:

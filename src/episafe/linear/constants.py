@@ -91,12 +91,14 @@ class Constants:
     def paper(cls, env: str, agent: str = "opse") -> "Constants":
         """Return the published constants of one environment and agent; those of "linear" are in the notebook only.
 
-        DOPE reads C_r and C_u only.
+        DOPE reads C_r and C_u only; the paper does not run it on "linear".
         """
         if env not in PUBLISHED:
             raise ValueError(f"no published constants for {env!r}; there are those of {', '.join(PUBLISHED)}")
         if agent not in ("opse", "ghosh", "dope"):
             raise ValueError(f'agent must be "opse", "ghosh" or "dope", got {agent!r}')
+        if (env, agent) == ("linear", "dope"):
+            raise ValueError("no published constants of dope for 'linear': the paper does not run it there")
         scale, kappa = PUBLISHED[env]
         if agent == "dope":
             scale = 1.0
