@@ -41,7 +41,7 @@ def decide(model: SoftmaxModel, constants: Constants) -> Decision:
 @register(
     name="lsvi-ucb", label="LSVI-UCB",
     summary="LSVI-UCB (Jin et al. 2020): no constraint, violates; what reward alone would earn",
-    arguments=lambda problem, num_episodes: {"num_episodes": num_episodes, "bonus": 0.001},
+    arguments=lambda problem, num_episodes: {"num_episodes": num_episodes, "bonus": 0.01},
 )  # fmt: skip
 class LSVIUCB(SoftmaxAgent):
     """Deploys the policy that is greedy for Q_h = r + clip(P̂_hV_{h+1} + Cβ, 0, H−h),  C = bonus·dH√ln(2dKH/δ).
