@@ -251,7 +251,10 @@ def optpess_primaldual(
 def opdop(
     task: Any, all_counts: list[np.ndarray], K: int, delta: float, m: float
 ) -> list[tuple[np.ndarray, float, float]]:
-    """π^k, the Y^{k−1} that made it, and V_g^k, for the counts before each episode k = 1, 2, …"""
+    """π^k, the Y^{k−1} that made it, and V_g^k, for the counts before each episode k = 1, 2, …
+
+    α is that of Lemmas 3 and 4, √(ln A)/(H²√K): Theorem 2 prints H²K, with which the proof does not hold.
+    """
     H, S, A = task.reward.shape
     alpha, eta, theta, chi = math.sqrt(math.log(A)) / (H**2 * math.sqrt(K)), 1 / math.sqrt(K), 1 / K, 2 * H / task.slack
     beta = m * H * math.sqrt(S * math.log(S * A * H * K / delta))

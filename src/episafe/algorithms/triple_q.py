@@ -30,7 +30,8 @@ class TripleQ(Agent):
     10⁴¹ for 5 states, 3 actions and 4 steps. It keeps no model: an episode costs O(H). It has no incumbent.
 
     Wei, Liu and Ying, AISTATS 2022, Algorithm 1. Differs from the paper: reward and utility are known; a' is the
-    greedy action, also where another policy played the episode; the authors' experiments have other constants.
+    greedy action, also where another policy played the episode; C̄ takes C_1(x_1, a_1) after the steps of the episode,
+    as in the authors' code, not before them.
 
     Args:
         problem: a problem or its task.
