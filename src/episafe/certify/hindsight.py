@@ -168,10 +168,12 @@ class Hindsight(Certifier):
         in_use, scores, lower = np.zeros(n + 1, dtype=np.int64), np.zeros(n + 1), np.zeros((n + 1, len(b)))
         in_use[accounts.rows] = 1
         for i in accounts.rows:
-            scores[i], lower[i] = self.trials.score(i), accounts.wealth.lower[i]
-            policy = self.trials.policies[i]
-            if i and policy is not None:
-                lower[i] = self._forecast(proposer.totals(policy, recent), ahead, i)
+            policy, lower[i] = self.trials.policies[i], accounts.wealth.lower[i]
+            assert policy is not None
+            totals = proposer.totals(policy, recent)
+            scores[i] = totals[:, 0].mean()
+            if i:
+                lower[i] = self._forecast(totals, ahead, i)
         most, found = float(best_weights(scores, lower, b, in_use, 0) @ scores), None
         in_use[n] = 1
         for candidate, totals in proposer.proposals([b + share * self.task.slacks for share in AIMS]):

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from episafe.certify.floors import Guard, excesses, guard
 from episafe.certify.reached import Reached
 from episafe.certify.replays import ListedReplays, replays_of
 from episafe.core.agent import Candidate
@@ -20,6 +21,7 @@ from episafe.kernels.replay import add_moves, reach
 from episafe.kernels.tabular_optimum import Best, Points, best_mixture, greedy_actions, markov_policy, occupancy
 from episafe.linear.planner import SoftmaxProposer
 
+MOST_EXCESS = (0.0,)  # of guards: by how much an action may raise the shortfall that is certain to suffice
 AFTER_ALARM = 14  # traces that a restart keeps
 ROUNDS = 3  # of raising the aim where replays say that a proposal falls short of it
 MOST_TRACES = 2048  # that a proposal is replayed on, the newest ones
@@ -48,6 +50,10 @@ class TraceProposer(SoftmaxProposer):
         self._counts = np.zeros((0, 0, 0), dtype=np.int64)
         self._traces: list[tuple[object, ...]] = []  # not listed
         self._reached = None if task.is_listed else Reached(task)
+        excess = excesses(self.replays) if isinstance(self.replays, ListedReplays) else None
+        self._guards: list[Guard | None] = [None]
+        if excess is not None and isinstance(self.replays, ListedReplays):
+            self._guards += [guard(self.replays, excess, most) for most in MOST_EXCESS]
 
     def observe(self, episode: Episode) -> None:
         """Learn from an episode in canonical form and from its trace."""
@@ -100,41 +106,41 @@ class TraceProposer(SoftmaxProposer):
         The model assumes that steps are independent given the state. If replays show that it is too optimistic, the aim
         is raised. With several limits, an aim that no policy reaches has no proposal.
         """
-        task, one_hot, first = self.task, np.eye(self.task.num_actions or 0), max(self._size - MOST_TRACES, 0)
+        task, first = self.task, max(self._size - MOST_TRACES, 0)
         as_policy: Callable[[Array], Policy] = TablePolicy
         if self._reached is None:
-            (kernel, signals, known), incumbent, start = (
-                self._listed_model(),
-                task.incumbent.table(),
-                task.initial_state,
-            )
+            kernel, signals, known = self._listed_model()
+            incumbent, start = task.incumbent.table(), task.initial_state
         else:
             kernel, signals, known, incumbent = self._reached.model()
             as_policy, start = self._reached.policy, 0
+        one_hot = np.eye(task.num_actions or 0)
+        for one in self._guards:
+            allowed, elsewhere = (None, incumbent) if one is None else one
 
-        @cache
-        def greedy(weights: bytes) -> tuple[Array, IntArray]:
-            actions, V = greedy_actions(kernel, signals, np.frombuffer(weights))
-            return V[start], actions
+            @cache
+            def greedy(weights: bytes, allowed: Any = allowed) -> tuple[Array, IntArray]:
+                actions, V = greedy_actions(kernel, signals, np.frombuffer(weights), allowed)
+                return V[start], actions
 
-        best: Best[IntArray] = lambda weights: greedy(weights.tobytes())  # noqa: E731
-        points = Points(best, 1 + task.num_constraints) if task.num_constraints > 1 else None
-        for aim in aims:
-            wanted = aim
-            for _ in range(ROUNDS):
-                found = best_mixture(best, wanted, points)
-                stuck = bool(np.isinf(found.multipliers).any())
-                mass = [share * occupancy(kernel, one_hot[actions], start) for share, actions in found.parts]
-                table = markov_policy(np.add.reduce(mass), one_hot[found.parts[-1][1]])
-                policy = as_policy(np.where(known[..., None], table, incumbent))
-                totals = self.totals(policy, first)
-                lacking = np.maximum(aim - totals[:, 1:].mean(axis=0), 0)
-                if stuck or not lacking.any():
-                    break
-                wanted = wanted + lacking
-            if not (stuck and len(aim) > 1):
-                lam = math.nan if stuck else float(found.multipliers.sum())
-                yield Candidate("", policy, float(totals[:, 0].mean()), "traces", lam), totals
+            best: Best[IntArray] = lambda weights, greedy=greedy: greedy(weights.tobytes())  # noqa: E731
+            points = Points(best, 1 + task.num_constraints) if task.num_constraints > 1 else None
+            for aim in aims:
+                wanted = aim
+                for _ in range(ROUNDS):
+                    found = best_mixture(best, wanted, points)
+                    stuck = bool(np.isinf(found.multipliers).any())
+                    mass = [share * occupancy(kernel, one_hot[actions], start) for share, actions in found.parts]
+                    table = markov_policy(np.add.reduce(mass), one_hot[found.parts[-1][1]])
+                    policy = as_policy(np.where(known[..., None], table, elsewhere))
+                    totals = self.totals(policy, first)
+                    lacking = np.maximum(aim - totals[:, 1:].mean(axis=0), 0)
+                    if stuck or not lacking.any():
+                        break
+                    wanted = wanted + lacking
+                if not (stuck and len(aim) > 1):
+                    lam = math.nan if stuck else float(found.multipliers.sum())
+                    yield Candidate("", policy, float(totals[:, 0].mean()), "traces", lam), totals
 
     def _listed_model(self) -> tuple[list[Any], Array, Array]:
         """Return the kernel by steps, mean signals (H, S, A, 1 + m) and which (h, s) have data, of listed states."""
