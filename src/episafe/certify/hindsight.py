@@ -147,7 +147,7 @@ class Hindsight(Certifier):
         found = named(self._most_promising(proposer), self.observed.accounts.num_candidates + 1)
         if found is None:
             return None
-        totals = proposer.totals(found.policy)
+        totals = proposer.totals([found.policy])[0]
         return replace(
             found, statistics=replay_statistics(self.task, totals) | {REPLAYED_REWARD: float(totals[:, 0].sum())}
         )
@@ -171,7 +171,7 @@ class Hindsight(Certifier):
             scores[i], lower[i] = self.trials.score(i), accounts.wealth.lower[i]
             policy = self.trials.policies[i]
             if i and policy is not None:
-                lower[i] = self._forecast(proposer.totals(policy, recent), ahead, i)
+                lower[i] = self._forecast(proposer.totals([policy], recent)[0], ahead, i)
         most, found = float(best_weights(scores, lower, b, in_use, 0) @ scores), None
         in_use[n] = 1
         for candidate, totals in proposer.proposals([b + share * self.task.slacks for share in AIMS]):

@@ -20,7 +20,6 @@ MOST_STATES = 600  # that are told apart
 MOST_HERE = 150  # states that a trace is followed from at one step
 MOST_MOVES = 40_000  # calls of `move` for one trace
 COMPARED = 40  # moves by which it is found out whether all steps are the same
-STEP = 8.0  # traces that all states of a step together count for at each one
 
 
 class Moves(NamedTuple):
@@ -40,6 +39,10 @@ class Reached:
         self._moves: dict[tuple[int, int], Moves | None] = {}
         self._counts = [Counter[tuple[int, int]]() for _ in range(task.horizon or 0)]  # of (state, value) at each step
         self._same_steps: bool | None = None
+
+    def forget(self) -> None:
+        """Forget the traces, not the moves."""
+        self._counts = [Counter[tuple[int, int]]() for _ in self._counts]
 
     def follow(self, trace: tuple[Any, ...]) -> None:
         """Add the states that all actions lead to on a trace."""
@@ -100,10 +103,10 @@ class Reached:
             return False
         return True
 
-    def model(self) -> tuple[list[Any], Array, Array, Array]:
+    def model(self, shrinkage: float) -> tuple[list[Any], Array, Array, Array]:
         """Return P̂ by steps (S·A, S), mean signals (H, S, A, 1 + m), where there are data (h, s), and the incumbent.
 
-            p̂_h(w|s) ∝ n_h(s, w) + 8·p̄_h(w)
+            p̂_h(w|s) ∝ n_h(s, w) + shrinkage·p̄_h(w)
 
         n_h(s, w) counts the traces with w at step h on which some actions lead to s, and p̄_h is the share of w in all
         of them. The incumbent acts where there are no data.
@@ -125,7 +128,7 @@ class Reached:
                 for value, n in at_step.items():
                     moves = self._moves.get((s, value))
                     if moves is not None:
-                        weight = counts[s, value] + STEP * n / total
+                        weight = counts[s, value] + shrinkage * n / total
                         mass[s] += weight
                         rows.append(s * A + np.arange(A))
                         columns.append(moves.following)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from episafe.certify.reached import Reached
-from episafe.certify.replays import ListedReplays, replays_of
+from episafe.certify.replays import ListedReplays, Trace, replays_of
 from episafe.core.agent import Candidate
 from episafe.core.policy import Policy, TablePolicy
 from episafe.core.task import Task
@@ -53,17 +53,17 @@ class TraceProposer(SoftmaxProposer):
         """Learn from an episode in canonical form and from its trace."""
         super().observe(episode)
         if episode.trace is not None:
-            read = self.replays.read(episode.trace)
-            if isinstance(read, tuple):
-                assert self._reached is not None
-                self._traces.append(read)
-                self._reached.follow(read)
-            else:
-                self.take_in(read[None])
+            self.take_in(self.replays.read(episode.trace))
 
-    def take_in(self, chances: IntArray) -> None:
-        """Add listed traces, (E, H), and count n_h(s, w) on them."""
+    def take_in(self, read: Trace) -> None:
+        """Add a trace; or several listed ones, (E, H), and count n_h(s, w) on them."""
+        if isinstance(read, tuple):
+            assert self._reached is not None
+            self._traces.append(read)
+            self._reached.follow(read)
+            return
         assert isinstance(self.replays, ListedReplays)
+        chances = np.atleast_2d(read)
         while self._size + len(chances) > len(self._chances):
             self._chances = np.concatenate([self._chances, np.empty_like(self._chances)])
         self._chances[self._size : self._size + len(chances)] = chances
@@ -74,25 +74,48 @@ class TraceProposer(SoftmaxProposer):
             self._counts[: counts.shape[0], : counts.shape[1], : counts.shape[2]] = counts
         reach(self.replays.tables.next_states, chances, self.task.initial_state, self._counts)
 
+    def keep(self, number: int) -> None:
+        """Forget all but the newest traces."""
+        newest = [*self._traces[-number:], *self._chances[max(self._size - number, 0) : self._size].copy()]
+        self._traces, self._size = [], 0
+        self._counts[:] = 0
+        if self._reached is not None:
+            self._reached.forget()
+        for trace in newest:
+            self.take_in(trace)
+
     def restart(self) -> None:
         """Keep the last traces only."""
-        recent = self._chances[max(self._size - AFTER_ALARM, 0) : self._size].copy()
-        self._traces, self._size = self._traces[-AFTER_ALARM:], 0
-        self._counts[:] = 0
-        if len(recent):
-            self.take_in(recent)
+        self.keep(AFTER_ALARM)
 
     @property
     def num_traces(self) -> int:
         """Return the number of traces."""
         return self._size or len(self._traces)
 
-    def totals(self, policy: Policy, first: int = 0) -> Array:
-        """Return total reward and utilities (n − first, 1 + m) of a policy on each trace from number `first` on."""
+    def totals(self, policies: Sequence[Policy], first: int = 0) -> Array:
+        """Return total reward and utilities (n, E, 1 + m) of policies on each trace from number `first` on."""
         first = first if self._size else max(first, self.num_traces - MOST_UNLISTED)
         keys = range(first, self.num_traces)
         traces = self._chances[first : self._size] if self._size else self._traces[first:]
-        return self.replays.totals([policy], traces, keys)[0, :, :-1]
+        return self.replays.totals(policies, traces, keys)[:, :, :-1]
+
+    def law(self, shrinkage: float | None = None) -> tuple[list[Any], Array, int, Callable[[Array], Policy]]:
+        """Return the empirical kernel by steps, mean signals (H, S, A, 1 + m), and the number of the first state.
+
+        The last function turns a table (H, S, A) into a policy; the incumbent acts where there are no data. The law
+        p̄_h of a step over all states counts for `shrinkage` traces in each state.
+        """
+        if self._reached is None:
+            (kernel, signals, known), incumbent = self._listed_law(shrinkage), self.task.incumbent.table()
+            start = self.task.initial_state
+        else:
+            (kernel, signals, known, incumbent), start = (
+                self._reached.model(STEP if shrinkage is None else shrinkage),
+                0,
+            )
+        as_policy: Callable[[Array], Policy] = TablePolicy if self._reached is None else self._reached.policy
+        return kernel, signals, start, lambda table: as_policy(np.where(known[..., None], table, incumbent))
 
     def proposals(self, aims: Sequence[Array]) -> Iterator[tuple[Candidate, Array]]:
         """Yield the exact constrained optimum of the empirical model for each aim (m,), with its totals (n, 1 + m).
@@ -101,16 +124,7 @@ class TraceProposer(SoftmaxProposer):
         is raised. With several limits, an aim that no policy reaches has no proposal.
         """
         task, one_hot, first = self.task, np.eye(self.task.num_actions or 0), max(self._size - MOST_TRACES, 0)
-        as_policy: Callable[[Array], Policy] = TablePolicy
-        if self._reached is None:
-            (kernel, signals, known), incumbent, start = (
-                self._listed_model(),
-                task.incumbent.table(),
-                task.initial_state,
-            )
-        else:
-            kernel, signals, known, incumbent = self._reached.model()
-            as_policy, start = self._reached.policy, 0
+        kernel, signals, start, as_policy = self.law()
 
         @cache
         def greedy(weights: bytes) -> tuple[Array, IntArray]:
@@ -126,8 +140,8 @@ class TraceProposer(SoftmaxProposer):
                 stuck = bool(np.isinf(found.multipliers).any())
                 mass = [share * occupancy(kernel, one_hot[actions], start) for share, actions in found.parts]
                 table = markov_policy(np.add.reduce(mass), one_hot[found.parts[-1][1]])
-                policy = as_policy(np.where(known[..., None], table, incumbent))
-                totals = self.totals(policy, first)
+                policy = as_policy(table)
+                totals = self.totals([policy], first)[0]
                 lacking = np.maximum(aim - totals[:, 1:].mean(axis=0), 0)
                 if stuck or not lacking.any():
                     break
@@ -136,14 +150,14 @@ class TraceProposer(SoftmaxProposer):
                 lam = math.nan if stuck else float(found.multipliers.sum())
                 yield Candidate("", policy, float(totals[:, 0].mean()), "traces", lam), totals
 
-    def _listed_model(self) -> tuple[list[Any], Array, Array]:
+    def _listed_law(self, shrinkage: float | None) -> tuple[list[Any], Array, Array]:
         """Return the kernel by steps, mean signals (H, S, A, 1 + m) and which (h, s) have data, of listed states."""
         replays = self.replays
         assert isinstance(replays, ListedReplays)
         seen = np.zeros((self.task.horizon or 0, len(replays.values)), dtype=np.int64)
         h, e = np.nonzero(self._chances[: self._size].T >= 0)
         np.add.at(seen, (h, self._chances[e, h]), 1)
-        P, signals, known = empirical_model(replays, self._counts, seen)
+        P, signals, known = empirical_model(replays, self._counts, seen, shrinkage)
         rows, steps = np.minimum(np.arange(len(seen)), len(P) - 1), list[Any](P)
         if P.nbytes > SPARSE:
             import scipy.sparse  # here, because it takes a tenth of the time of all imports
@@ -152,7 +166,9 @@ class TraceProposer(SoftmaxProposer):
         return [steps[row] for row in rows.tolist()], signals[rows], known[rows]
 
 
-def empirical_model(replays: ListedReplays, counts: IntArray, seen: IntArray) -> tuple[Array, Array, Array]:
+def empirical_model(
+    replays: ListedReplays, counts: IntArray, seen: IntArray, shrinkage: float | None = None
+) -> tuple[Array, Array, Array]:
     """Return P̂ (n, S, A, S), mean signals (n, S, A, 1 + m), and which (h, s) have any data, (n, S).
 
         P̂_h(s'|s,a) = Σ_w p̂_h(w|s) 1{s' = f_h(s, a, w)},   p̂_h(w|s) ∝ n_h(s, w) + 2·n(s, w)/n(s)
@@ -160,12 +176,16 @@ def empirical_model(replays: ListedReplays, counts: IntArray, seen: IntArray) ->
     n_h(s, w) counts the traces with w at step h on which some actions lead to s, n(s, w) = Σ_h n_h(s, w). Steps
     share their counts where the task says that they are the same: n is 1 then. With many states 8·p̄_h(w) is
     added, p̄_h(w) ∝ n_h(w) + 2·n(w)/n by the traces `seen` (H, W) that have w at step h. The model assumes that w_h
-    depends on the past only through the state; no certificate rests on this.
+    depends on the past only through the state; no certificate rests on this. With `shrinkage`, its part of the law
+    of each step is added to n_h(s, w), and nothing else.
     """
     task, pooled = replays.task, counts.sum(axis=0).astype(np.float64)
     if task.time_homogeneous:
         n = len(replays.tables.next_states)
         weights = np.ascontiguousarray(np.broadcast_to(pooled, (n, *pooled.shape)))
+    elif shrinkage is not None:
+        shares = seen / np.maximum(seen.sum(axis=1, keepdims=True), 1)
+        weights = counts + shrinkage * shares[:, None]
     else:
         weights = counts + PRIOR * pooled / np.maximum(pooled.sum(axis=1, keepdims=True), 1)
         if len(pooled) >= MANY_STATES:
