@@ -53,6 +53,7 @@ class Box(Certifier):
     """
 
     name: ClassVar[str] = "box"
+    invalid_reason: str = ""
 
     def __init__(self, delta: float = 0.05) -> None:
         self.delta = as_probability("delta", delta)
@@ -75,7 +76,6 @@ class Box(Certifier):
         self._ended = False  # after a deployment that is abandoned no later report is used
         self._candidates: dict[str, Array] = {}
         self._plan: Plan | None = None
-        self._invalid = ""
 
     def settings(self) -> Settings:
         """Return the certifier, its delta and the statement."""
@@ -102,7 +102,7 @@ class Box(Certifier):
 
     def void(self, reason: str) -> None:
         """Deploy the incumbent alone from now on."""
-        self._invalid = reason
+        self.invalid_reason = reason
         self._plan_again()
 
     def _plan_again(self) -> None:
@@ -110,11 +110,6 @@ class Box(Certifier):
         if self._plan is not None or self.num_episodes:
             self.num_plans += 1
         self._plan = None
-
-    @property
-    def invalid_reason(self) -> str:
-        """Return why nothing is proved any more; "" while the certificate stands."""
-        return self._invalid
 
     def bounds(self) -> dict[str, Array]:
         """Return the bounds of the incumbent and of the candidates; (m,) each."""
@@ -177,7 +172,7 @@ class Box(Certifier):
         tighten(self.counts, math.log(self.counts.size / self.delta), self.lower, self.upper)
         self.next_plan = max(self.num_episodes + 1, math.ceil(GROWTH * self.num_episodes))
         if self._is_empty():
-            self._invalid = "no kernel fits what was seen: episodes are not independent, or the system drifts"
+            self.invalid_reason = "no kernel fits what was seen: episodes are not independent, or the system drifts"
         self._plan_again()
 
     # plans
@@ -185,7 +180,7 @@ class Box(Certifier):
     def plan(self) -> Plan:
         """Return the best plan that the box allows."""
         if self._plan is None:
-            self._plan = self.fallback(self._invalid) if self._invalid else self._best_plan()
+            self._plan = self.fallback(self.invalid_reason) if self.invalid_reason else self._best_plan()
         return self._plan
 
     def _is_empty(self) -> bool:

@@ -71,6 +71,8 @@ class Budget(Certifier):
 
     name: ClassVar[str] = "budget"
     level = "window"
+    invalid_reason: str = ""
+    warning: str = ""
 
     def __init__(
         self,
@@ -100,7 +102,7 @@ class Budget(Certifier):
         self.own_leasts: dict[str, Array] = {}  # of candidates that state their own, (m,)
         self.num_reports = self.num_candidates = self.next_proposal = 0
         self._plans: dict[int, Plan] = {}  # without a report
-        self._invalid = self._warning = self._episode_id = ""
+        self._episode_id = ""
 
     def __repr__(self) -> str:
         return f"Budget(window={self.window}, form={self.form!r})"
@@ -174,7 +176,7 @@ class Budget(Certifier):
 
     def goal(self) -> Goal | None:
         """Return the limits when it is time for a proposal: once a week."""
-        return None if self._invalid or self.num_reports < self.next_proposal else Goal(self.task.thresholds)
+        return None if self.invalid_reason or self.num_reports < self.next_proposal else Goal(self.task.thresholds)
 
     def consult(self, proposer: Proposer) -> Candidate | None:
         """Return the proposal of the week."""
@@ -197,8 +199,8 @@ class Budget(Certifier):
     def plan(self) -> Plan:
         """Return the target, the newest candidates, with the largest weight that the windows can pay for."""
         parts = {name: (self.candidates[name].policy, w) for name, w in self.target.items() if name in self.candidates}
-        if self._invalid or not parts:
-            return self.fallback(self._invalid or "there is no candidate")
+        if self.invalid_reason or not parts:
+            return self.fallback(self.invalid_reason or "there is no candidate")
         return self.guarded(mixed(self.task, parts, 1.0 - sum(weight for _, weight in parts.values())))
 
     def guarded(self, plan: Plan) -> Plan:
@@ -284,7 +286,7 @@ class Budget(Certifier):
             self.own_leasts.clear()  # floors are no facts once chance has left its support
         if evidence.fault and self.uses_traces:
             self.void(f"an episode is not what move makes of its trace: {evidence.fault}")
-        if self._invalid or not evidence.names:
+        if self.invalid_reason or not evidence.names:
             self.abandoned(deployment)
             return
         del self._plans[deployment]
@@ -292,7 +294,7 @@ class Budget(Certifier):
         found = {name.removeprefix(GUARD): u for name, u in zip(evidence.names, evidence.utilities, strict=True)}
         for name, total in found.items():
             if name in plan.parts.names and (total < self.least_of(name) - TOLERANCE * (1 + np.abs(total))).any():
-                self._warning = (
+                self.warning = (
                     f"deployment {deployment}: {name!r} totals {total.tolist()}, below the least total "
                     f"{self.least_of(name).tolist()} that windows count on: they may miss the limit by the difference"
                 )
@@ -325,17 +327,7 @@ class Budget(Certifier):
 
     def void(self, reason: str) -> None:
         """Note that an assumption was contradicted: the incumbent acts from now on."""
-        self._invalid = self._invalid or reason
-
-    @property
-    def invalid_reason(self) -> str:
-        """Return why only the incumbent acts; "" while the assumptions stand."""
-        return self._invalid
-
-    @property
-    def warning(self) -> str:
-        """Return what a person should know of the last reports; "" if nothing."""
-        return self._warning
+        self.invalid_reason = self.invalid_reason or reason
 
 
 class Both(Certifier):
