@@ -245,10 +245,6 @@ class Proposer:
         """Return the policy of a document that only this proposer can read; None if it cannot."""
         return None
 
-    def estimate(self, policy: Policy, goal: Goal) -> tuple[float, float] | None:
-        """Return the estimated (reward, least surplus utility) of a policy, or None."""
-        return None
-
     def earned(self) -> float:
         """Return an upper bound on a policy's reward from observed data alone; ∞ if the proposer has none."""
         return math.inf
