@@ -111,22 +111,26 @@ class Box(Certifier):
             self.num_plans += 1
         self._plan = None
 
+    @property
+    def _problem(self) -> BoxProblem:
+        return BoxProblem(self._signals, self.lower, self.upper, self.task.initial_state)
+
     def bounds(self) -> dict[str, Array]:
         """Return the bounds of the incumbent and of the candidates; (m,) each."""
-        problem = BoxProblem(self._signals, self.lower, self.upper, self.task.initial_state)
-        proved = {INCUMBENT: np.maximum(self._stated, problem.bounds(self.task.incumbent.table()).utilities)}
-        return proved | {name: problem.bounds(table).utilities for name, table in self._candidates.items()}
+        tables = {INCUMBENT: self.task.incumbent.table()} | self._candidates
+        proved = {name: self._problem.bounds(table).utilities for name, table in tables.items()}
+        return proved | {INCUMBENT: np.maximum(self._stated, proved[INCUMBENT])}
 
     def proves(self, plan: Plan) -> Array:
         """Return the bounds (m,) that the box proves for any plan."""
         if plan.source == "safe":
             return self._stated
-        problem = BoxProblem(self._signals, self.lower, self.upper, self.task.initial_state)
-        parts = zip(plan.parts.names, plan.parts.components, plan.parts.weights.tolist(), strict=True)
+        problem, parts = self._problem, plan.parts
         proved = [
-            (w, self._stated if name == INCUMBENT else problem.bounds(one.table()).utilities) for name, one, w in parts
+            self._stated if name == INCUMBENT else problem.bounds(one.table()).utilities
+            for name, one in zip(parts.names, parts.components, strict=True)
         ]
-        return np.add.reduce([w * bounds for w, bounds in proved])
+        return np.add.reduce([w * bounds for w, bounds in zip(parts.weights.tolist(), proved, strict=True)])
 
     # reports
 
@@ -190,8 +194,7 @@ class Box(Certifier):
 
     def _best_plan(self) -> Plan:
         """Return a Markov policy that the box proves safe; if there is none, a mixture with the incumbent."""
-        b = self.task.thresholds
-        problem = BoxProblem(self._signals, self.lower, self.upper, self.task.initial_state)
+        b, problem = self.task.thresholds, self._problem
         incumbent, *others = map(problem.bounds, (self.task.incumbent.table(), *self._candidates.values()))
         found = problem.best_mixture(b, [incumbent, *others])
         safer = next((one for _, one in reversed(found.parts) if passes(one.utilities, b)), None)

@@ -6,7 +6,7 @@ States beyond the first few hundred count as the nearest of these.
 
 from collections import Counter
 from itertools import product
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -22,13 +22,6 @@ MOST_MOVES = 40_000  # calls of `move` for one trace
 COMPARED = 40  # moves by which it is found out whether all steps are the same
 
 
-class Moves(NamedTuple):
-    """The results of a value of chance in a state, by action: next states (A,), reward and utilities (A, 1 + m)."""
-
-    following: IntArray
-    signals: Array
-
-
 class Reached:
     """The states reached on the traces so far, numbered as they are found, and the moves from them."""
 
@@ -36,7 +29,8 @@ class Reached:
         self.task, self._rng = task, np.random.default_rng(0)
         self.known = StatesPolicy([task.initial_state], np.zeros((0, 0, 0)), task.incumbent)  # finds the nearest state
         self._values: dict[Any, int] = {}
-        self._moves: dict[tuple[int, int], Moves | None] = {}
+        # by state and value: next states (A,), reward and utilities (A, 1 + m); None where `move` fails
+        self._moves: dict[tuple[int, int], tuple[IntArray, Array] | None] = {}
         self._counts = [Counter[tuple[int, int]]() for _ in range(task.horizon or 0)]  # of (state, value) at each step
         self._same_steps: bool | None = None
 
@@ -61,12 +55,12 @@ class Reached:
                 moves = self._moves[s, value]
                 if moves is not None:
                     self._counts[h][s, value] += 1
-                    reached.update(moves.following.tolist())
+                    reached.update(moves[0].tolist())
             here = sorted(reached)
             if len(here) > MOST_HERE:
                 here = sorted(self._rng.choice(here, MOST_HERE, replace=False).tolist())
 
-    def _asked(self, h: int, s: int, w: object) -> Moves | None:
+    def _asked(self, h: int, s: int, w: object) -> tuple[IntArray, Array] | None:
         """Return the moves from a state; None if `move` fails there."""
         assert self.task.move is not None
         try:
@@ -74,7 +68,7 @@ class Reached:
         except Exception:  # of a user's function
             return None
         following = np.array([self._number(state) for state, _, _ in made], dtype=np.int64)
-        return Moves(following, np.array([(reward, *utilities) for _, reward, utilities in made]))
+        return following, np.array([(reward, *utilities) for _, reward, utilities in made])
 
     def _number(self, state: State) -> int:
         found = self.known.index.get(state_key(state))
@@ -131,9 +125,9 @@ class Reached:
                         weight = counts[s, value] + shrinkage * n / total
                         mass[s] += weight
                         rows.append(s * A + np.arange(A))
-                        columns.append(moves.following)
+                        columns.append(moves[0])
                         weights.append(np.full(A, weight))
-                        signals[h, s] += weight * moves.signals
+                        signals[h, s] += weight * moves[1]
                 known[h, s] = mass[s] > 0
             idle = np.flatnonzero(~known[h])  # no trace leads there: it stays
             rows.append((idle[:, None] * A + np.arange(A)).ravel())
