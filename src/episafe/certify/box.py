@@ -13,8 +13,8 @@ import numpy as np
 
 from episafe.certify.evidence import promise
 from episafe.core.agent import Candidate, Certifier, Evidence
-from episafe.core.checks import TOLERANCE, as_probability
-from episafe.core.errors import InvalidEpisode, InvalidProblem
+from episafe.core.checks import TOLERANCE, as_probability, require
+from episafe.core.errors import InvalidEpisode
 from episafe.core.policy import Mixture, TablePolicy
 from episafe.core.task import Constraint, Task
 from episafe.core.types import INCUMBENT, Array, Episode, Plan, Settings
@@ -60,8 +60,8 @@ class Box(Certifier):
 
     def start(self, task: Task) -> None:
         """Begin with the box of all kernels."""
-        if reason := needs_tables(task):
-            raise InvalidProblem(f"Box cannot certify this task: {reason}; else use es.certify.Observation")
+        reason = needs_tables(task)
+        require(not reason, f"Box cannot certify this task: {reason}; else use es.certify.Observation")
         super().start(task)
         self._signals = known_signals(task)
         _, H, S, A = self._signals.shape
@@ -267,10 +267,8 @@ def transitions(name: str, task: Task, episode: Episode) -> Evidence:
             f"the episode has only totals, and {name} learns from transitions: report states and actions, or use "
             "es.certify.Observation"
         )
-    if episode.states[0] != task.initial_state:
-        raise InvalidEpisode(
-            f"states[0] is {episode.states[0]}, but {name} is for the fixed start {task.initial_state}"
-        )
+    if episode.states[0] != (start := task.initial_state):
+        raise InvalidEpisode(f"states[0] is {episode.states[0]}, but {name} is for the fixed start {start}")
     assert task.utilities is not None
     told = task.utilities[:, np.arange(len(episode.actions)), episode.states[:-1], episode.actions].sum(axis=1)
     if not (np.abs(episode.total_utility - told) <= TOLERANCE * len(episode.actions)).all():

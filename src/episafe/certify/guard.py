@@ -16,8 +16,8 @@ from episafe.certify.evidence import admits, plan_of
 from episafe.certify.replays import replays_of
 from episafe.certify.trials import PROPOSAL, named
 from episafe.core.agent import WEIGHT, Candidate, Certifier, Evidence, Goal, Proposer
-from episafe.core.checks import TOLERANCE, as_count
-from episafe.core.errors import Infeasible, InvalidEpisode, InvalidProblem
+from episafe.core.checks import TOLERANCE, as_count, as_probability, require
+from episafe.core.errors import Infeasible, InvalidEpisode
 from episafe.core.policy import Mixture, Policy
 from episafe.core.task import Constraint, Task
 from episafe.core.types import INCUMBENT, Array, Episode, PerLimit, Plan, Settings
@@ -84,15 +84,13 @@ class Budget(Certifier):
         *,
         alpha: float = 0.9,
     ) -> None:
-        if form not in PROMISES:
-            raise InvalidProblem(f'form must be "replay", "sure" or "relative", got {form!r}')
-        if incumbent_least is None and form != "relative":
-            raise InvalidProblem("incumbent_least is missing: give a total that no episode of the incumbent is below")
-        if not (calendar is None or calendar == "month" or callable(calendar)):
-            raise InvalidProblem(f'calendar must be "month" or a function of the episode id, got {calendar!r}')
-        if not 0 < alpha < 1:
-            raise InvalidProblem(f"alpha must be between 0 and 1, got {alpha!r}")
-        self.window, self.form, self.alpha, self.calendar = as_count("window", window), form, float(alpha), calendar
+        require(form in PROMISES, f'form must be "replay", "sure" or "relative", got {form!r}')
+        text = "incumbent_least is missing: give a total that no episode of the incumbent is below"
+        require(incumbent_least is not None or form == "relative", text)
+        text = f'calendar must be "month" or a function of the episode id, got {calendar!r}'
+        require(calendar in (None, "month") or callable(calendar), text)
+        self.window, self.form, self.calendar = as_count("window", window), form, calendar
+        self.alpha = as_probability("alpha", alpha)
         self._given = incumbent_least, least
         self.uses_traces = form != "sure"
         self.replay_prefix = GUARD if self.uses_traces else None
@@ -114,23 +112,23 @@ class Budget(Certifier):
         self.least = np.maximum(least, task.least_totals)
         self.x = self.least if self.form == "relative" else x
         self._require_reach(task.constraints)
-        if self.uses_traces and task.move is None and task.num_actions is not None:
-            raise InvalidProblem(f'the form "{self.form}" replays traces: give the problem move=…, or use form="sure"')
+        replayable = not self.uses_traces or task.move is not None or task.num_actions is None
+        require(replayable, f'the form "{self.form}" replays traces: give the problem move=…, or use form="sure"')
         calendar = month_of if self.calendar == "month" else self.calendar
         self.windows = Windows(self.window, task.thresholds, self.x, calendar)
-        if self.form == "relative" and task.horizon is None:
-            raise InvalidProblem('the form "relative" needs a largest total: give the problem a horizon')
+        bounded = self.form != "relative" or task.horizon is not None
+        require(bounded, 'the form "relative" needs a largest total: give the problem a horizon')
         self.sums = Relative(self.alpha, float(task.horizon or 1), m)
         self.use_salt("")
 
     def _require_reach(self, constraints: Sequence[Constraint]) -> None:
         for one, x in zip(constraints, self.x.tolist(), strict=True):
-            if x < one.threshold and self.form != "relative":
-                raise Infeasible(
-                    f"the incumbent's least total {x:g} of {one.name} is below the threshold {one.threshold:g}, so no "
-                    'window can be promised: take another incumbent or threshold, or form="relative", which keeps '
-                    "running sums above a share of the incumbent's"
-                )
+            text = (
+                f"the incumbent's least total {x:g} of {one.name} is below the threshold {one.threshold:g}, so no "
+                'window can be promised: take another incumbent or threshold, or form="relative", which keeps '
+                "running sums above a share of the incumbent's"
+            )
+            require(x >= one.threshold or self.form == "relative", text, Infeasible)
 
     def use_salt(self, salt: str) -> None:
         """Draw the actions of randomised policies in replays from this private salt, where states are not listed."""
@@ -344,10 +342,8 @@ class Both(Certifier):
     name: ClassVar[str] = "both"
 
     def __init__(self, first: Certifier, guard: Budget) -> None:
-        if not isinstance(guard, Budget) or isinstance(first, Budget):
-            raise InvalidProblem(
-                "Both needs a statistical certifier and a Budget: es.certify.Both(Hindsight(), Budget(…))"
-            )
+        text = "Both needs a statistical certifier and a Budget: es.certify.Both(Hindsight(), Budget(…))"
+        require(isinstance(guard, Budget) and not isinstance(first, Budget), text)
         self.first, self.guard, self.level = first, guard, first.level
         self.uses_traces = first.uses_traces or guard.uses_traces
         self.replay_prefix = guard.replay_prefix or first.replay_prefix

@@ -15,8 +15,8 @@ from episafe.certify.replays import Traces, replay_statistics, replays_of
 from episafe.certify.traces import TraceProposer
 from episafe.certify.trials import PROPOSAL, Trials, named
 from episafe.core.agent import Candidate, Certifier, Evidence, Goal, Proposer
-from episafe.core.checks import as_probability
-from episafe.core.errors import InvalidEpisode, InvalidProblem
+from episafe.core.checks import as_probability, require
+from episafe.core.errors import InvalidEpisode
 from episafe.core.policy import Policy
 from episafe.core.task import Constraint, Task
 from episafe.core.types import INCUMBENT, Array, Episode, IntArray, Plan, Settings
@@ -94,11 +94,11 @@ class Hindsight(Certifier):
 
     def start(self, task: Task) -> None:
         """Bind the certifier to a task."""
-        if task.move is None and task.num_actions is not None:
-            raise InvalidProblem(
-                "Hindsight replays what chance brought: give the problem move=(h, state, action, w) -> (next state, "
-                "reward, utility), or use es.certify.Observation()"
-            )
+        text = (
+            "Hindsight replays what chance brought: give the problem move=(h, state, action, w) -> (next state, "
+            "reward, utility), or use es.certify.Observation()"
+        )
+        require(task.move is not None or task.num_actions is None, text)
         self.task, m = task, task.num_constraints
         self.observed.start(task)
         largest = None if task.horizon is None else float(task.horizon)

@@ -11,7 +11,7 @@ from episafe.certify.budget import Windows
 from episafe.certify.replays import read_trace, replay_statistics
 from episafe.certify.traces import TraceProposer
 from episafe.core.agent import WEIGHT, Candidate, Goal, Proposer
-from episafe.core.errors import InvalidProblem
+from episafe.core.checks import require
 from episafe.core.policy import Policy
 from episafe.core.task import Task
 from episafe.core.types import Array, Episode
@@ -42,8 +42,7 @@ class Ladder(Proposer):
 
     def start(self, task: Task) -> None:
         """Bind the proposer to the task of its agent."""
-        if task.move is None or task.horizon is None:
-            raise InvalidProblem("Ladder replays traces: give the problem move=…")
+        require(task.move is not None, "Ladder replays traces: give the problem move=…")
         self.task, self.traces = task, TraceProposer(task)
         self._records: deque[Array] = deque(maxlen=self.tested)  # (prices + 1, 1 + m), the incumbent last
         self._fit: list[Policy] = []  # by price, then the incumbent

@@ -114,30 +114,22 @@ class Reached:
             at_step = Counter[int]()
             for (_, value), n in counts.items():
                 at_step[value] += n
-            met, total = {s for s, _ in counts}, sum(at_step.values())
-            rows, columns, weights = [np.zeros(0, dtype=np.int64)], [np.zeros(0, dtype=np.int64)], [np.zeros(0)]
-            mass = np.ones(S)
-            for s in sorted(met):
-                mass[s] = 0.0
-                for value, n in at_step.items():
-                    moves = self._moves.get((s, value))
-                    if moves is not None:
-                        weight = counts[s, value] + shrinkage * n / total
-                        mass[s] += weight
-                        rows.append(s * A + np.arange(A))
-                        columns.append(moves[0])
-                        weights.append(np.full(A, weight))
-                        signals[h, s] += weight * moves[1]
-                known[h, s] = mass[s] > 0
-            idle = np.flatnonzero(~known[h])  # no trace leads there: it stays
-            rows.append((idle[:, None] * A + np.arange(A)).ravel())
-            columns.append(np.repeat(idle, A))
-            weights.append(np.ones(len(idle) * A))
-            mass[idle] = 1.0
-            row = np.concatenate(rows)
-            entries = np.concatenate(weights) / mass[row // A], (row, np.concatenate(columns))
-            steps.append(scipy.sparse.csr_array(scipy.sparse.coo_array(entries, shape=(S * A, S))))
+            pairs = [(s, value) for s in sorted({s for s, _ in counts}) for value in at_step]
+            parts = [
+                (s, counts[s, value] + shrinkage * at_step[value] / counts.total(), *moves)
+                for s, value in pairs
+                if (moves := self._moves.get((s, value))) is not None
+            ]
+            known[h, [s for s, *_ in parts]] = True
+            # where no trace leads, the state stays
+            parts += [(s, 1.0, np.full(A, s), np.zeros((A, 1 + m))) for s in np.flatnonzero(~known[h]).tolist()]
+            states, weights, following, seen = (np.array(column) for column in zip(*parts, strict=True))
+            mass = np.bincount(states, weights, S)
+            np.add.at(signals[h], states, weights[:, None, None] * seen)
             signals[h] /= mass[:, None, None]
+            place = (states[:, None] * A + np.arange(A)).ravel(), following.ravel()
+            entries = np.repeat(weights / mass[states], A), place
+            steps.append(scipy.sparse.csr_array(scipy.sparse.coo_array(entries, shape=(S * A, S))))
         incumbent = np.zeros((H, S, A))
         for h, s in product(range(H), range(S)):
             if not known[h, s]:

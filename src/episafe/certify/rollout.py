@@ -9,8 +9,7 @@ from numpy.typing import ArrayLike
 from episafe.certify.safe_agent import SafeAgent
 from episafe.certify.staged import Staged
 from episafe.core.agent import AgentFacts, Proposer
-from episafe.core.checks import as_array
-from episafe.core.errors import InvalidProblem
+from episafe.core.checks import as_array, require
 from episafe.core.policy import OpaquePolicy, Policy
 from episafe.core.task import Constraint, Task, make_constraints
 from episafe.core.types import PerLimit
@@ -58,15 +57,14 @@ class Rollout(SafeAgent):
         b = threshold.threshold if isinstance(threshold, Constraint) else threshold
         constraints = tuple(replace(one, cut=cut) for one in make_constraints(None, b, slack, names, least_total))
         for one in constraints:
-            if one.threshold <= one.least_total:
-                text = f"threshold {one.threshold:g} of {one.name} is not above least_total {one.least_total:g}"
-                raise InvalidProblem(f"{text}, which every episode reaches: state both as totals of an episode")
-        if not isinstance(candidates, Mapping):
-            raise InvalidProblem(f'candidates must be policies by name, {{"v2": …}}, got {candidates!r}')
+            text = f"threshold {one.threshold:g} of {one.name} is not above least_total {one.least_total:g}"
+            text += ", which every episode reaches: state both as totals of an episode"
+            require(one.threshold > one.least_total, text)
+        text = f'candidates must be policies by name, {{"v2": …}}, got {candidates!r}'
+        require(isinstance(candidates, Mapping), text)
         acting = incumbent if isinstance(incumbent, Policy) else OpaquePolicy(incumbent)
-        super().__init__(Task(None, None, constraints, acting), Staged(delta), proposer=Proposer())
-        for name, policy in candidates.items():
-            self.add_candidate(name, policy)
+        task = Task(None, None, constraints, acting)
+        super().__init__(task, Staged(delta), candidates=candidates, proposer=Proposer())
 
     def add_candidate(self, name: str, policy: object, least_total: ArrayLike | None = None) -> None:
         """Put a policy on trial from the next plan on; a changed policy is a new candidate.

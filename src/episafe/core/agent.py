@@ -205,8 +205,9 @@ class Evidence:
     def where(self, keep: Callable[[str], bool]) -> "Evidence":
         """Return the evidence of the names that `keep` accepts."""
         rows = [i for i, name in enumerate(self.names) if keep(name)]
-        parts = self.shares[rows], self.utilities[rows], self.rewards[rows]
-        return Evidence(tuple(self.names[i] for i in rows), *parts, self.episode, self.fault, self.surprise)
+        shares, utilities, rewards = self.shares[rows], self.utilities[rows], self.rewards[rows]
+        names = tuple(self.names[i] for i in rows)
+        return replace(self, names=names, shares=shares, utilities=utilities, rewards=rewards)
 
     def renamed(self, name_of: Callable[[str], str]) -> "Evidence":
         """Return the same evidence under other names."""
