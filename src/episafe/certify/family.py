@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
+from episafe.certify.race import normal_parts
 from episafe.core.agent import Candidate, Goal, Proposer, Seen
 from episafe.core.checks import is_number, require
 from episafe.core.policy import Policy
@@ -141,7 +142,8 @@ class Family(Proposer):
             own = np.maximum(own, goal.log_term * np.maximum(2 * variance / surplus**2, 0.7 * abs(b) / surplus))
         until = np.minimum(own / goal.first_weight, own + 20 * np.sqrt(own))
         reward, error = found[-1]
-        score = _expected_gain(reward - goal.seen[0].means[-1], error) * np.maximum(goal.ahead - until, 0.0)
+        gain = error * normal_parts((reward - goal.seen[0].means[-1]) / error)[0]
+        score = gain * np.maximum(goal.ahead - until, 0.0)
         best = int(score.argmax())
         return self.parameters_at(Z[best].tolist()) if score[best] > 0 else None
 
@@ -170,10 +172,3 @@ def _predict(X: Array, y: Array, noise: Array, Z: Array, scale: float) -> tuple[
     a = np.linalg.solve(root, kernel(X, Z))
     mean = middle + a.T @ np.linalg.solve(root, y - middle)
     return mean, np.sqrt(np.maximum(scale**2 - (a * a).sum(axis=0), 1e-12 * scale**2))
-
-
-def _expected_gain(shift: Array, error: Array) -> Array:
-    """Return E(shift + error·N)₊ for standard normal N."""
-    z = shift / error
-    Phi = np.array([math.erfc(-one / math.sqrt(2)) / 2 for one in z.tolist()])
-    return np.asarray(shift * Phi + error * np.exp(-z * z / 2) / math.sqrt(2 * math.pi))

@@ -163,12 +163,12 @@ class Race(Trials):
         bet λ ≤ 1 lets ln(1 + λ(X − b)/(b − x₀)) grow by about (V − b)²/2σ², and by no more than its mean.
         """
         now, ahead = float(self.seen[acting, REWARD, 1]), max(self.seen[:, REWARD, 0].sum(), AHEAD)
-        shift, error = (one[racing] for one in beliefs(self.seen[:, REWARD], now))
-        gain = error * normal_parts(shift, error)[0] if error.any() else 1.0
+        shift, error, z = (one[racing] for one in beliefs(self.seen[:, REWARD], now))
+        gain = error * normal_parts(z)[0] if error.any() else 1.0
         parts, wealth = [], self.accounts.wealth
         for c, b in enumerate(self.accounts.thresholds.tolist()):
-            above, spread = (one[racing] for one in beliefs(self.seen[:, c], b))
-            first, second = normal_parts(above, spread)
+            _, spread, z = (one[racing] for one in beliefs(self.seen[:, c], b))
+            first, second = normal_parts(z)
             g = np.minimum((wealth.means[racing, c] < b).sum(axis=1), wealth.means.shape[2] - 1)
             logs = wealth.logs[racing, c, g] + wealth.absent[racing, None] * LOG_WORST
             left = wealth.log_term[racing, c] - np.log((np.exp(logs) * wealth.products[racing, c, g]).sum(axis=1))
@@ -192,21 +192,22 @@ def radius(seen: Array) -> float:
     return s * math.sqrt(2 * grows / (n * RHO) ** 2 * math.log(math.sqrt(grows) / LEVEL))
 
 
-def beliefs(seen: Array, at: float) -> tuple[Array, Array]:
-    """Return the estimated distance of each row's mean above `at`, and its error, from (n, mean, Σ(x − mean)²).
+def beliefs(seen: Array, at: float) -> tuple[Array, Array, Array]:
+    """Return the estimated distance of each row's mean above `at`, its error, and their ratio, 0 without an error.
 
-    The estimate is normal, with `PRIOR` additional values at `at` and a spread partly taken from all rows.
+    `seen` holds n, mean and Σ(x − mean)² by row. The estimate is normal, with `PRIOR` additional values at `at` and a
+    spread partly taken from all rows.
     """
     n, mean, deviations = seen.T
     about = deviations + n * PRIOR / (n + PRIOR) * (mean - at) ** 2
     pooled = about.sum() / max(n.sum(), 1.0)
     error = np.sqrt((about + POOLED * pooled) / (n + POOLED) / (n + PRIOR))
-    return n * (mean - at) / (n + PRIOR), error
+    shift = n * (mean - at) / (n + PRIOR)
+    return shift, error, np.divide(shift, error, out=np.zeros_like(shift), where=error > 0)
 
 
-def normal_parts(shift: Array, error: Array) -> tuple[Array, Array]:
-    """Return E(z + N)₊ and E(z + N)₊² for z = shift/error, N standard normal: zΦ + φ and (z² + 1)Φ + zφ."""
-    z = np.divide(shift, error, out=np.zeros_like(shift), where=error > 0)
+def normal_parts(z: Array) -> tuple[Array, Array]:
+    """Return E(z + N)₊ and E(z + N)₊², N standard normal: zΦ + φ and (z² + 1)Φ + zφ."""
     Phi = np.array([math.erfc(-one / math.sqrt(2)) / 2 for one in z.tolist()])
     phi = np.exp(-z * z / 2) / math.sqrt(2 * math.pi)
     return z * Phi + phi, (z * z + 1) * Phi + z * phi

@@ -106,15 +106,13 @@ class TraceProposer(SoftmaxProposer):
         The last function turns a table (H, S, A) into a policy; the incumbent acts where there are no data. The law
         p̄_h of a step over all states counts for `shrinkage` traces in each state.
         """
+        as_policy: Callable[[Array], Policy] = TablePolicy
         if self._reached is None:
             (kernel, signals, known), incumbent = self._listed_law(shrinkage), self.task.incumbent.table()
-            start = self.task.initial_state
         else:
-            (kernel, signals, known, incumbent), start = (
-                self._reached.model(STEP if shrinkage is None else shrinkage),
-                0,
-            )
-        as_policy: Callable[[Array], Policy] = TablePolicy if self._reached is None else self._reached.policy
+            kernel, signals, known, incumbent = self._reached.model(STEP if shrinkage is None else shrinkage)
+            as_policy = self._reached.policy
+        start = self.task.initial_state if self._reached is None else 0
         return kernel, signals, start, lambda table: as_policy(np.where(known[..., None], table, incumbent))
 
     def proposals(self, aims: Sequence[Array]) -> Iterator[tuple[Candidate, Array]]:
