@@ -226,7 +226,7 @@ class Hindsight(Certifier):
         if self._plan is None or self.num_episodes >= self.next_choice:
             step = 1 if self.num_episodes < EVERY_EPISODE else self.num_episodes // 64
             self.next_choice = self.num_episodes + step
-            self._plan = self.trials.best(self.trials.lower)
+            self._plan = self.trials.choose(0)
         return self._plan
 
     def deployed(self, deployment: int, plan: Plan, component: int | None = None) -> None:

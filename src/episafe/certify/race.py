@@ -10,7 +10,7 @@ from episafe.certify.trials import Trials
 from episafe.core.agent import Candidate, Seen
 from episafe.core.task import Task
 from episafe.core.types import Array, Plan
-from episafe.kernels.mixture import best_weights, payer_share
+from episafe.kernels.mixture import best_weights
 from episafe.kernels.wealth import LOG_WORST
 
 LEVEL, SHORTEST_TRIAL = 0.05, 10  # of the test that ends a trial; episodes of its own before that
@@ -144,17 +144,10 @@ class Race(Trials):
 
     def _weights(self, i: int, may_pay: NDArray[np.bool_]) -> Array:
         """Return weights (n,): the largest for row i that every check allows; rows that may pay have the rest."""
-        b, own = self.accounts.thresholds, np.eye(len(may_pay))[i]
-        if len(b) > 1:
-            may_act = (may_pay | (own > 0)).astype(np.int64)
-            found: Array = best_weights(own, self.assured, b, may_act, self.base)
-            return found
-        lower = self.lower[:, 0].tolist()
-        payer = int(np.argmax(np.where(may_pay, lower, -np.inf)))
-        share = float(payer_share(lower[i], lower[payer], b[0])) if lower[payer] > b[0] else 1.0
-        own[i] = 1.0 - share
-        own[payer] += share
-        return own
+        b, own, lower = self.accounts.thresholds, np.eye(len(may_pay))[i], self.assured
+        payer = int(np.argmax(np.where(may_pay, (lower - b).min(axis=1), -np.inf)))
+        found: Array = best_weights(own, lower, b, (may_pay | (own > 0)).astype(np.int64), payer)
+        return found
 
     def _values(self, racing: list[int], acting: int) -> Array:
         """Return the value of an episode of each row: its reward, plus its part of the gain that a proof would bring.
