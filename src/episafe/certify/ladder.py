@@ -59,7 +59,7 @@ class Ladder(Proposer):
         """Learn from the trace of an episode, and test every fit on it; what was not seen in full teaches nothing."""
         if episode.trace is None or None in read_trace(self.task, episode.trace):
             return
-        self.traces.take_in(self.traces.replays.read(episode.trace))
+        self.traces.take_in([self.traces.replays.read(episode.trace)])
         if self._fit:
             self._records.append(self.traces.totals(self._fit, self.traces.num_traces - 1)[:, 0])
             for shadow in self._shadows:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from episafe.certify.reached import Reached
-from episafe.certify.replays import ListedReplays, Trace, replays_of
+from episafe.certify.replays import ListedReplays, Trace, Traces, replays_of
 from episafe.core.agent import Candidate
 from episafe.core.policy import Policy, TablePolicy
 from episafe.core.task import Task
@@ -44,45 +44,38 @@ class TraceProposer(SoftmaxProposer):
     def __init__(self, task: Task) -> None:
         super().__init__(task)
         self.replays = replays_of(task, "proposals")
-        self._size, self._chances = 0, np.empty((64, task.horizon or 0), dtype=np.int64)  # listed
-        self._counts = np.zeros((0, 0, 0), dtype=np.int64)
-        self._traces: list[tuple[object, ...]] = []  # not listed
+        self._traces: list[Trace] = []
+        self._counts = np.zeros((0, 0, 0), dtype=np.int64)  # of listed states, else of what was reached
         self._reached = None if task.is_listed else Reached(task)
 
     def observe(self, episode: Episode) -> None:
         """Learn from an episode in canonical form and from its trace."""
         super().observe(episode)
         if episode.trace is not None:
-            self.take_in(self.replays.read(episode.trace))
+            self.take_in([self.replays.read(episode.trace)])
 
-    def take_in(self, read: Trace) -> None:
-        """Add a trace; or several listed ones, (E, H), and count n_h(s, w) on them."""
-        if isinstance(read, tuple):
-            assert self._reached is not None
-            self._traces.append(read)
-            self._reached.follow(read)
+    def take_in(self, traces: Traces) -> None:
+        """Add traces, and count n_h(s, w) on them."""
+        self._traces.extend(traces)
+        if self._reached is not None:
+            for trace in traces:
+                self._reached.follow(tuple(trace))
             return
         assert isinstance(self.replays, ListedReplays)
-        chances = np.atleast_2d(read)
-        while self._size + len(chances) > len(self._chances):
-            self._chances = np.concatenate([self._chances, np.empty_like(self._chances)])
-        self._chances[self._size : self._size + len(chances)] = chances
-        self._size += len(chances)
         shape = self.task.horizon or 0, self.task.num_states or 0, len(self.replays.values)
         if self._counts.shape != shape:
             counts, self._counts = self._counts, np.zeros(shape, dtype=np.int64)
             self._counts[: counts.shape[0], : counts.shape[1], : counts.shape[2]] = counts
-        reach(self.replays.tables.next_states, chances, self.task.initial_state, self._counts)
+        reach(self.replays.tables.next_states, np.asarray(traces), self.task.initial_state, self._counts)
 
     def keep(self, number: int) -> None:
         """Forget all but the newest traces."""
-        newest = [*self._traces[-number:], *self._chances[max(self._size - number, 0) : self._size].copy()]
-        self._traces, self._size = [], 0
+        newest, self._traces = self._traces[-number:], []
         self._counts[:] = 0
         if self._reached is not None:
             self._reached.forget()
-        for trace in newest:
-            self.take_in(trace)
+        if newest:
+            self.take_in(newest)
 
     def restart(self) -> None:
         """Keep the last traces only."""
@@ -91,14 +84,12 @@ class TraceProposer(SoftmaxProposer):
     @property
     def num_traces(self) -> int:
         """Return the number of traces."""
-        return self._size or len(self._traces)
+        return len(self._traces)
 
     def totals(self, policies: Sequence[Policy], first: int = 0) -> Array:
         """Return total reward and utilities (n, E, 1 + m) of policies on each trace from number `first` on."""
-        first = first if self._size else max(first, self.num_traces - MOST_UNLISTED)
-        keys = range(first, self.num_traces)
-        traces = self._chances[first : self._size] if self._size else self._traces[first:]
-        return self.replays.totals(policies, traces, keys)[:, :, :-1]
+        first = first if self._reached is None else max(first, self.num_traces - MOST_UNLISTED)
+        return self.replays.totals(policies, self._traces[first:], range(first, self.num_traces))[:, :, :-1]
 
     def law(self, shrinkage: float | None = None) -> tuple[list[Any], Array, int, Callable[[Array], Policy]]:
         """Return the empirical kernel by steps, mean signals (H, S, A, 1 + m), and the number of the first state.
@@ -121,7 +112,7 @@ class TraceProposer(SoftmaxProposer):
         The model assumes that steps are independent given the state. If replays show that it is too optimistic, the aim
         is raised. With several limits, an aim that no policy reaches has no proposal.
         """
-        task, one_hot, first = self.task, np.eye(self.task.num_actions or 0), max(self._size - MOST_TRACES, 0)
+        task, one_hot, first = self.task, np.eye(self.task.num_actions or 0), max(self.num_traces - MOST_TRACES, 0)
         kernel, signals, start, as_policy = self.law()
 
         @cache
@@ -153,8 +144,9 @@ class TraceProposer(SoftmaxProposer):
         replays = self.replays
         assert isinstance(replays, ListedReplays)
         seen = np.zeros((self.task.horizon or 0, len(replays.values)), dtype=np.int64)
-        h, e = np.nonzero(self._chances[: self._size].T >= 0)
-        np.add.at(seen, (h, self._chances[e, h]), 1)
+        chances = np.asarray(self._traces)
+        h, e = np.nonzero(chances.T >= 0)
+        np.add.at(seen, (h, chances[e, h]), 1)
         P, signals, known = empirical_model(replays, self._counts, seen, shrinkage)
         rows, steps = np.minimum(np.arange(len(seen)), len(P) - 1), list[Any](P)
         if P.nbytes > SPARSE:
