@@ -3,7 +3,6 @@
 import math
 
 import numpy as np
-from numpy.typing import NDArray
 
 from episafe.certify.evidence import Accounts
 from episafe.certify.trials import Trials
@@ -130,23 +129,18 @@ class Race(Trials):
 
     def _trial(self, racing: list[int], acting: int) -> tuple[int, Array] | None:
         """Return the row with the most valuable trial and the weights; None if the acting policy alone is better."""
-        values, rewards = self._values(racing, acting), self.seen[:, REWARD, 1]
-        most, found = (rewards[acting] if acting else -math.inf), None
-        payers = ~self.dropped
-        payers[0] = self.base == 0  # after a promotion the promoted policy pays, and not the incumbent
-        for may_pay in (payers, np.arange(len(rewards)) == acting) if acting else (payers,):
-            for i, value in zip(racing, values.tolist(), strict=True):
-                weights = self._weights(i, may_pay)
-                worth = weights @ rewards + weights[i] * (value - rewards[i])
-                if weights[i] > 0 and worth > most:
-                    most, found = worth, (i, weights)
-        return found
-
-    def _weights(self, i: int, may_pay: NDArray[np.bool_]) -> Array:
-        """Return weights (n,): the largest for row i that every check allows; rows that may pay have the rest."""
-        b, own, lower = self.accounts.thresholds, np.eye(len(may_pay))[i], self.assured
-        payer = int(np.argmax(np.where(may_pay, (lower - b).min(axis=1), -np.inf)))
-        found: Array = best_weights(own, lower, b, (may_pay | (own > 0)).astype(np.int64), payer)
+        values, rewards, b = self._values(racing, acting), self.seen[:, REWARD, 1], self.accounts.thresholds
+        most, found, may_pay = (rewards[acting] if acting else -math.inf), None, ~self.dropped
+        may_pay[0] = self.base == 0  # after a promotion the promoted policy pays, and not the incumbent
+        payer = int(np.argmax(np.where(may_pay, (self.assured - b).min(axis=1), -np.inf)))
+        for i, value in zip(racing, values.tolist(), strict=True):
+            own = np.eye(len(rewards))[i]
+            scores = np.where(own > 0, value, rewards)
+            weights = best_weights(
+                scores if acting else own, self.assured, b, (may_pay | (own > 0)).astype(np.int64), payer
+            )
+            if weights[i] > 0 and weights @ scores > most:
+                most, found = weights @ scores, (i, weights)
         return found
 
     def _values(self, racing: list[int], acting: int) -> Array:
