@@ -8,7 +8,7 @@ import pytest
 from scipy.stats import binomtest
 
 import episafe as es
-from episafe.certify.replays import ListedReplays, SampledReplays, read_trace
+from episafe.certify.replays import ListedReplays, Replays, read_trace
 from episafe.certify.traces import TraceProposer, empirical_model
 from episafe.core.agent import Candidate
 from episafe.core.task import Task
@@ -65,7 +65,7 @@ def test_replays_agree_with_all_sequences_of_actions(m):
         for e, trace in enumerate(traces):
             for j, table in enumerate(tables):
                 assert found[j, e] == pytest.approx(totals_by_paths(task, table, trace[1]), abs=1e-12)
-        drawn = SampledReplays(task, "salt").totals(policies, [traces[0][1]] * 4000, range(4000))
+        drawn = Replays(task, "salt").totals(policies, [traces[0][1]] * 4000, range(4000))
         assert drawn.mean(axis=1) == pytest.approx(found[:, 0], abs=0.06)  # 4 standard errors are at most 0.05
 
 
@@ -412,7 +412,7 @@ def test_chance_outside_of_the_listing_is_asked_of_the_rules():
     replays = ListedReplays(task)
     read = replays.read((task.initial_state, tuple([(1,), (6,)] * 7)))
     found = replays.totals([task.incumbent], [read])[0, 0]
-    slow = SampledReplays(task, "x").totals([task.incumbent], [((1,), (6,)) * 7] * 3000, range(3000))[0]
+    slow = Replays(task, "x").totals([task.incumbent], [((1,), (6,)) * 7] * 3000, range(3000))[0]
     assert found[-1] == 0 and found == pytest.approx(slow.mean(axis=0), abs=0.05)
     assert len(replays.values) == 7 and task.move.next_states.shape[3] == 6  # the task's own arrays stay
 
@@ -459,7 +459,7 @@ def test_proposals_depend_on_states_that_are_not_listed_and_are_kept_as_data(tmp
 def test_randomised_policies_are_drawn_from_the_private_salt():
     problem, half = stock(), es.StepPolicy(np.full((6, 4), 0.25))
     trace = [(2,) * 6] * 50
-    one, same, other = (SampledReplays(problem.task, salt).totals([half], trace, range(50)) for salt in "aab")
+    one, same, other = (Replays(problem.task, salt).totals([half], trace, range(50)) for salt in "aab")
     assert np.array_equal(one, same) and not np.array_equal(one, other)
     assert len(np.unique(one[0, :, 0])) > 5  # drawn anew for each trace
 
