@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from episafe.core.agent import Agent, Certifier
+from episafe.core.agent import Agent
 from episafe.core.errors import DamagedLog
 from episafe.core.types import INCUMBENT, Array, Document, Unit
 from episafe.session.events import (
@@ -29,7 +29,7 @@ from episafe.session.events import (
 from episafe.session.session import draw_component, open_log, uniform_of
 from episafe.session.state import SessionState, identity
 
-TESTS = ("incumbent", "bound", "draw", "drift")  # monitors whose alarms follow from the reports
+TESTS = {"incumbent", "bound", "draw", "drift"}  # monitors whose alarms follow from the reports
 AGREE = 1e-9  # recomputed numbers agree to this, relative to the larger of 1 and the number
 
 
@@ -105,7 +105,8 @@ def audit(location: str | Path, agent: Agent | None = None, name: str | None = N
         for event in read_events(location, name):
             if fault := next(_faults(state, event, notes), ""):
                 raise DamagedLog(fault)
-            num_certificates += isinstance(event.body, Deploy) and _is_certificate(state, event.body)
+            is_checked = isinstance(event.body, Deploy) and state.certifier is not None
+            num_certificates += is_checked and set(event.body.weights) != {INCUMBENT}
             state.apply([event])
             has_head |= event.hash == head
         if not has_head:
@@ -134,10 +135,8 @@ def _faults(state: SessionState, event: Event, notes: list[str]) -> Iterator[str
         yield from _report_faults(state, body, notes)
     elif isinstance(body, LogEvidence):
         yield from _log_faults(state, body, notes)
-    elif isinstance(body, AlarmRaised) and body.monitor in TESTS:
-        due = {one.monitor for one in state.due_alarms()}
-        if body.monitor not in due:
-            yield f"the alarm {body.monitor!r} does not follow from the reports"
+    elif isinstance(body, AlarmRaised) and body.monitor in TESTS - {one.monitor for one in state.due_alarms()}:
+        yield f"the alarm {body.monitor!r} does not follow from the reports"
 
 
 def _log_faults(state: SessionState, body: LogEvidence, notes: list[str]) -> Iterator[str]:
@@ -175,11 +174,6 @@ def _candidate_faults(state: SessionState, body: NewCandidate) -> Iterator[str]:
             yield f"the floor of {body.name!r} is recorded as {recorded.tolist()}, computed again: {again}"
 
 
-def _is_certificate(state: SessionState, body: Deploy) -> bool:
-    """Return whether a deployment is allowed by a certificate that the log alone can check."""
-    return state.certifier is not None and set(body.weights) != {INCUMBENT}
-
-
 def _deploy_faults(state: SessionState, body: Deploy, notes: list[str]) -> Iterator[str]:
     weights, certifier = body.weights, state.certifier
     assert state.begin is not None
@@ -196,11 +190,6 @@ def _deploy_faults(state: SessionState, body: Deploy, notes: list[str]) -> Itera
         return
     if certifier.invalid_reason:
         yield f"{list(weights)} are deployed, and nothing is proved: {certifier.invalid_reason}"
-    yield from _bound_faults(state, certifier, body)
-
-
-def _bound_faults(state: SessionState, certifier: Certifier, body: Deploy) -> Iterator[str]:
-    """Recompute what is proved of a mixture; it must reach the limits by itself."""
     certifier.announce(body.episode_id)
     plan, recorded = state.plan_of(body), of_numbers(body.bounds)
     if refusal := certifier.refusal(plan):

@@ -6,7 +6,6 @@ process that has the log open is a replica, and any number of them may deploy an
 
 import hashlib
 import logging
-import secrets
 import threading
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
@@ -17,24 +16,22 @@ from copy import copy, deepcopy
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 import numpy as np
 
-import episafe
 from episafe.certify.safe_agent import changed_limits
-from episafe.core.agent import Agent, Candidate, Certifier, Proposer
+from episafe.core.agent import Agent, Candidate, Certifier
 from episafe.core.checks import as_reason
 from episafe.core.errors import InvalidEpisode, InvalidProblem
 from episafe.core.policy import Mixture, Policy
 from episafe.core.task import Task
-from episafe.core.types import INCUMBENT, Array, Episode, Plan
+from episafe.core.types import INCUMBENT, Array, Document, Episode, PerLimit, Plan
 from episafe.session.deployment import Deployment
 from episafe.session.events import (
     Abandon,
     AlarmRaised,
-    Begin,
     Body,
     Decide,
     Deploy,
@@ -51,8 +48,11 @@ from episafe.session.events import (
     read_again,
 )
 from episafe.session.file_log import FileLog
-from episafe.session.monitors import REMEDIES, range_alarms
-from episafe.session.state import SessionState, UnknownPolicy, fingerprint, identity, limits_of
+from episafe.session.monitors import alarm, range_alarms
+from episafe.session.state import SessionState, UnknownPolicy, first_event, identity
+
+if TYPE_CHECKING:
+    from narwhals.typing import IntoDataFrame
 
 MOST_PENDING = 20_000  # a deployment that is pending while so many later ones were made is abandoned
 PLAN = "plan"  # the name of a policy that is no candidate
@@ -142,18 +142,13 @@ class Session:
         self._turn, self._is_used = threading.Condition(), False  # whether a thread uses the log, for all that wait
         self._waiting: list[Request] = []  # for the next transaction
         self._acting: dict[int, Plan] = {}  # plans of pending deployments made here, by an agent without a certifier
-        self._transact(lambda: [] if self.state.begin else [self._first_event(false_alarm)])
+        self._transact(lambda: [] if self.state.begin else [first_event(agent, false_alarm)])
         for name in self.state.changed_candidates:
             raise InvalidProblem(
                 f"the candidate {name!r} is not the policy that the log has under this name; a changed policy is a new "
                 "candidate: give it another name"
             )
         self._add_given_candidates()
-
-    def _first_event(self, false_alarm: float) -> Begin:
-        task = self.agent.task
-        told = fingerprint(task), identity(task.incumbent), limits_of(task), task.horizon, self.agent.settings()
-        return Begin(*told, false_alarm, secrets.token_hex(16), str(episafe.__version__), dict(task.units))
 
     @property
     def task(self) -> Task:
@@ -201,6 +196,9 @@ class Session:
         if request.error is not None:
             raise request.error
         self.log.sync()  # also what others appended: nothing is decided by what may be lost
+        for event in request.events:
+            if isinstance(event.body, AlarmRaised):
+                logger.warning("alarm: %s: %s", event.body.monitor, event.body.message)
         return request.events
 
     def _batch(self, request: Request) -> Generator[Request]:
@@ -212,7 +210,7 @@ class Session:
             if not is_first:
                 return
             unlogged = self._unlogged
-            notes = Request(lambda: [AlarmRaised("log", text, False) for text in self._unlogged_texts()])
+            notes = Request(self._unlogged_alarms)
             try:
                 with self.log.lock(), self._mutex:
                     self._follow(locked=True)
@@ -250,15 +248,14 @@ class Session:
                     self._is_used = False
                     self._turn.notify_all()
 
-    def _unlogged_texts(self) -> list[str]:
+    def _unlogged_alarms(self) -> list[AlarmRaised]:
         number, reason = self._unlogged
-        return [f"{number} deployments were not logged: {reason}. {REMEDIES['log']}"] if number else []
+        return [alarm("log", f"{number} deployments were not logged: {reason}", halts=False)] if number else []
 
     def _log_due_alarms(self) -> None:
         """Log what the tests have found."""
         if self.state.due_alarms():
-            for event in self._transact(self._due_events):
-                logger.warning("alarm: %s", event.body)
+            self._transact(self._due_events)
 
     def _due_events(self) -> list[Body]:
         """Return the alarms that are not logged, and the restart that one may lead to by the user's rule."""
@@ -280,25 +277,23 @@ class Session:
         Args:
             episode_id: your name for the episode. A second call with the name of a pending deployment returns that one.
         """
-        made: list[Deploy] = []
         try:
             problem = self._prepare()
-            self._transact(lambda: self._decide_deployment(episode_id, problem, made))
-            return self._handle(made[0])
+            events = self._transact(lambda: self._decide_deployment(episode_id, problem))
         except OSError as error:
             reason = f"the log cannot be written: {error}"
             with self._mutex:
                 self._unlogged = self._unlogged[0] + 1, reason
             logger.error("episafe: %s", reason)
-            return Deployment(self, self.task, None, self._fallback(reason), None, INCUMBENT, np.random.default_rng)
+            return Deployment(self, self._fallback(reason))
+        return self._handle(events[-1].body) if events else self.deployment(self.state.episode_ids[episode_id])
 
-    def _decide_deployment(self, episode_id: str, problem: str, made: list[Deploy]) -> list[Body]:
-        """Return the events of a deployment; the deployment itself is put into `made`."""
+    def _decide_deployment(self, episode_id: str, problem: str) -> list[Body]:
+        """Return the events of a deployment, itself the last; none if the episode has one that is pending."""
         state, found = self.state, self.state.episode_ids.get(episode_id)
         if found is not None and found not in state.pending:
             raise InvalidEpisode(f"episode {episode_id!r} was deployed and ended as {found}: give another episode_id")
         if found is not None:
-            made.append(state.pending[found][0])
             return []
         old = state.num_deployed - MOST_PENDING
         events: list[Body] = [
@@ -315,11 +310,9 @@ class Session:
         component = draw_component(weights, uniform_of(self._salt, plan.id))
         *bounds, lam = as_numbers(np.append(plan.bounds, plan.lam))
         told = plan.source, plan.level, plan.reason, episode_id, lam
-        body = Deploy(plan.id, weights, component, tuple(bounds), *told)
-        made.append(body)
         if component == PLAN:
             self._acting = {id: one for id, one in self._acting.items() if id in state.pending} | {plan.id: plan}
-        return [*events, body]
+        return [*events, Deploy(plan.id, weights, component, tuple(bounds), *told)]
 
     def _parts(self, plan: Plan) -> list[tuple[str, float, Policy]]:
         """Return names, weights and policies of a plan, by the names that the log knows.
@@ -329,11 +322,11 @@ class Session:
         mixture, certifier = plan.policy, self.state.certifier
         if self._last_parts[0] is mixture:
             return self._last_parts[1]
-        if isinstance(mixture, Mixture):
-            parts = list(zip(mixture.names, mixture.weights.tolist(), mixture.components, strict=True))
-        else:
-            is_incumbent = plan.source == "safe" or mixture is self.task.incumbent
-            parts = [(INCUMBENT if is_incumbent else PLAN if certifier is None else mixture.name, 1.0, mixture)]
+        found = plan.parts
+        names: Sequence[str] = found.names
+        if not isinstance(mixture, Mixture) and (certifier is None or mixture is self.task.incumbent):
+            names = [INCUMBENT if plan.source == "safe" or mixture is self.task.incumbent else PLAN]
+        parts = list(zip(names, found.weights.tolist(), found.components, strict=True))
         if certifier is not None:
             known = self.state.candidates
             for k, (name, weight, policy) in enumerate(parts):
@@ -355,8 +348,7 @@ class Session:
     def _handle(self, body: Deploy) -> Deployment:
         with self._mutex:
             plan = self._acting.get(body.id) or self.state.plan_of(body)
-        index = body.index if isinstance(plan.policy, Mixture) else None
-        return Deployment(self, self.task, body.id, plan, index, body.component, lambda: self._generator(body.id))
+        return Deployment(self, plan, body)
 
     def deployment(self, id: int) -> Deployment:
         """Return a new handle of a pending deployment, which any process may have made; it has recorded nothing."""
@@ -370,7 +362,8 @@ class Session:
         assert self.state.begin is not None
         return self.state.begin.salt
 
-    def _generator(self, deployment: int) -> np.random.Generator:
+    def generator(self, deployment: int) -> np.random.Generator:
+        """Return the generator that draws the actions of a deployment, the same in every process."""
         seed = hashlib.sha256(f"{self._salt}:{deployment}:actions".encode()).digest()
         return np.random.default_rng(int.from_bytes(seed[:16], "big"))
 
@@ -387,16 +380,14 @@ class Session:
             return self._fallback(f"planning failed: {type(error).__name__}: {error}")
         if plan is None:
             return self._fallback(problem or "no plan was made yet")
-        policies = plan.policy.components if isinstance(plan.policy, Mixture) else (plan.policy,)
-        unknown = [one.name for one in policies if isinstance(one, UnknownPolicy)]
+        unknown = [one.name for one in plan.parts.components if isinstance(one, UnknownPolicy)]
         if unknown:
             return self._fallback(f"this process does not know the policy {unknown[0]!r}: give it to the agent")
         return replace(plan, reason="; ".join(filter(None, (problem, plan.reason)))) if problem else plan
 
     def _fallback(self, reason: str) -> Plan:
         """Return the plan that lets the incumbent act: the one fallback of a session."""
-        bounds = np.full(self.task.num_constraints, np.nan)
-        return Plan(self.task.incumbent, "safe", bounds, self.agent.level, reason)
+        return Plan.fallback(self.task, self.agent.level, reason)
 
     def _prepare(self) -> str:
         """Let the agent learn and plan, or propose; return why it could not, or "". Needs no lock of the log."""
@@ -430,38 +421,30 @@ class Session:
     def _work(self) -> str:
         """Learn what waits; then plan, or put a proposal on trial. Return why that failed, or ""."""
         with self.state.learning:
+            is_planned = False
             try:
                 candidate = self._think()
-            except Exception as error:  # an OSError too: here it is the planner's and not the log's
-                return self._failed(error)
-            try:
+                is_planned = True
                 if candidate is not None:
                     self._transact(lambda: self._proposal(candidate))
-            except OSError:
-                raise
             except Exception as error:
-                return self._failed(error)
+                if is_planned and isinstance(error, OSError):
+                    raise  # it is the log's; before, it was the planner's
+                logger.error("episafe: planning failed", exc_info=error)
+                self._latest = None
+                return f"planning failed: {type(error).__name__}: {error}"
             return ""
 
-    def _failed(self, error: Exception) -> str:
-        """Return why the incumbent acts, or the last plan of a certifier."""
-        logger.error("episafe: planning failed", exc_info=error)
-        self._latest = None
-        return f"planning failed: {type(error).__name__}: {error}"
-
     def _think(self) -> Candidate | None:
-        """Learn what waits; then plan, or return a proposal."""
+        """Learn what waits; then plan, or return a proposal. Other threads use the certifier meanwhile."""
         self.state.learn()
         if self.state.learner_fault:
             raise RuntimeError(f"the learner failed ({self.state.learner_fault})")
-        if self.agent.certifier is None:
+        certifier, proposer = self.agent.certifier, self.agent.proposer
+        if certifier is None:
             self._latest = self.agent.plan()
-        elif self.agent.proposer is not None:
-            return self._consult(self.agent.certifier, self.agent.proposer)
-        return None
-
-    def _consult(self, certifier: Certifier, proposer: Proposer) -> Candidate | None:
-        """Return a proposal, or None; other threads use the certifier meanwhile."""
+        if certifier is None or proposer is None:
+            return None
         with self._mutex:
             twin, reports = self._twin(), self.state.num_reported
         candidate = twin.consult(proposer)
@@ -516,16 +499,10 @@ class Session:
             encoded: whether the states are encoded already, as `Deployment.episode` returns them.
         """
         read = self.task.read(episode, encoded=encoded)
-        found: list[AlarmRaised] = []
-        self._transact(lambda: self._decide_report(deployment, read, overridden, found))
-        for alarm in found:
-            logger.warning("alarm: %s: %s", alarm.monitor, alarm.message)
+        self._transact(lambda: self._decide_report(deployment, read, overridden))
         self._log_due_alarms()
 
-    def _decide_report(
-        self, deployment: int | None, read: Episode, overridden: int, found: list[AlarmRaised]
-    ) -> list[Body]:
-        state = self.state
+    def _decide_report(self, deployment: int | None, read: Episode, overridden: int) -> list[Body]:
         body = self._pending(deployment)
         index = body.index
         if read.component not in (None, index) and len(body.weights) > 1:
@@ -534,15 +511,15 @@ class Session:
                 "deployed: let the policy act that deploy() returned"
             )
         episode = replace(read, component=index)
-        evidence = state.evidence_of(body.id, episode, overridden)
-        found += range_alarms(episode.total_utility, episode.rewards, self.task.least_totals, self.task.horizon)
+        evidence = self.state.evidence_of(body.id, episode, overridden)
+        found = range_alarms(episode.total_utility, episode.rewards, self.task.least_totals, self.task.horizon)
         if evidence is not None and evidence.fault:
-            found.append(AlarmRaised("replay", f"{evidence.fault}. {REMEDIES['replay']}", False))
+            found.append(alarm("replay", evidence.fault, halts=False))
         if evidence is not None and evidence.surprise:
-            found.append(AlarmRaised("support", f"{evidence.surprise}. {REMEDIES['support']}", False))
-        found[:] = [one for one in found if one.monitor not in state.raised]
+            found.append(alarm("support", evidence.surprise, halts=False))
+        new = [one for one in found if one.monitor not in self.state.raised]
         report = Report(body.id, RecordedEpisode.of(episode), evidence, overridden)
-        return [*found, report]  # a disk that is full after the first lines loses no alarm
+        return [*new, report]  # a disk that is full after the first lines loses no alarm
 
     def _pending(self, deployment: int | None) -> Deploy:
         """Return a pending deployment, or raise."""
@@ -555,14 +532,16 @@ class Session:
             raise InvalidEpisode(f"deployment {deployment} {what}")
         return found[0]
 
-    def abandon(self, deployment: int | None, reason: str = "abandoned", utility: Any = None) -> None:
+    def abandon(self, deployment: int | None, reason: str = "abandoned", utility: PerLimit = None) -> None:
         """State that a deployment will never be reported: it stays at its worst. `utility` is its total so far."""
         so_far = None if utility is None else tuple(np.atleast_1d(np.asarray(utility, dtype=np.float64)).tolist())
         if so_far is not None and not np.isfinite(so_far).all():
             raise InvalidEpisode(f"the utility so far must be finite, got {utility!r}")
         self._transact(lambda: [Abandon(self._pending(deployment).id, as_reason(reason), so_far)])
 
-    def read(self, frame: Any, *, min_propensity: Any = None, reason: str) -> dict[str, Array]:
+    def read(
+        self, frame: "IntoDataFrame", *, min_propensity: float | Sequence[float] | None = None, reason: str
+    ) -> dict[str, Array]:
         """Start the candidates with what a log proves of them; return their bounds. Call before the first deployment.
 
         With `Hindsight` each logged trace is replayed under each candidate, and trains the proposer. Other certifiers
@@ -634,7 +613,7 @@ class Session:
         """End the trial of a candidate; the δ that it spent stays spent."""
         self._decide(Decide("withdraw", as_reason(reason), name=name), lambda certifier: certifier.withdraw(name))
 
-    def change(self, *, threshold: Any = None, slack: Any = None, reason: str) -> None:
+    def change(self, *, threshold: PerLimit = None, slack: PerLimit = None, reason: str) -> None:
         """Use other thresholds or slacks from now on, one per limit or by name; proved bounds stay valid.
 
         A threshold above what the incumbent reaches is refused, unless a person states its slack there.
@@ -662,14 +641,14 @@ class Session:
         with self._mutex:
             return self.state.bounds()
 
-    def status(self) -> dict[str, Any]:
+    def status(self) -> Document:
         """Return what a person should know: limits, policies, missing reports, alarms, decisions, warnings."""
         self.refresh()
         with self._mutex:
             found = self.state.status()
         if isinstance(self.log, FileLog):
             found["warnings"] += [f"a torn line was cut off and kept in {path}" for path in self.log.torn]
-        found["warnings"] += self._unlogged_texts()
+        found["warnings"] += [one.message for one in self._unlogged_alarms()]
         return found
 
     def export(self, path: str | Path) -> int:

@@ -1,21 +1,24 @@
 """The state of a session, a fold over its events: `SessionState.apply` alone gives events a meaning."""
 
 import hashlib
+import secrets
 import threading
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass, field, replace
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from importlib import import_module
 from typing import Any
 
 import msgspec
 import numpy as np
 
+import episafe
 from episafe.core.agent import Agent, Candidate, Certifier
 from episafe.core.errors import DamagedLog, InvalidProblem
 from episafe.core.policy import Mixture, Policy
 from episafe.core.task import Constraint, TableFeatures, Task
-from episafe.core.types import INCUMBENT, Array, Episode, Plan, State
+from episafe.core.types import INCUMBENT, Array, Document, Episode, Plan, State
 from episafe.session.events import (
     START_HASH,
     Abandon,
@@ -65,7 +68,7 @@ class Tally:
     deployments: int = 0
     reports: int = 0
     reward: float = 0.0
-    utility: Any = 0.0
+    utility: Array = field(default_factory=lambda: np.zeros(1))  # (m,) from the first report on
 
 
 @dataclass
@@ -110,7 +113,7 @@ class SessionState:
     raised: set[str] = field(default_factory=set)
     proofs: list[tuple[str, LogEvidence]] = field(default_factory=list)
     logged: set[str] = field(default_factory=set)
-    tallies: dict[str, Tally] = field(default_factory=dict)
+    tallies: defaultdict[str, Tally] = field(default_factory=lambda: defaultdict(Tally))
     recent: deque[Report] = field(default_factory=lambda: deque(maxlen=RECENT))
     first_time: str = ""
     last_time: str = ""
@@ -132,22 +135,21 @@ class SessionState:
         for event in events:
             if event.number != self.number:
                 raise DamagedLog(f"event {self.number} is missing: the next one is {event.number}")
-            if self.begin is None and type(event.body) is not Begin:
-                raise DamagedLog("the first event is not `begin`: this is not the log of a session")
+            if (self.begin is None) != (type(event.body) is Begin):
+                raise DamagedLog(
+                    f"event {event.number} is {event.kind!r}: the first event of a session begins it, once"
+                )
             _MEANING[type(event.body)](self, event.body, event.time)
             self.number, self.head, self.last_time = event.number + 1, event.hash, event.time
 
     def _begin(self, body: Begin, time: str) -> None:
-        if self.begin is not None:
-            raise DamagedLog(f"event {self.number} begins the session a second time")
         self.begin, self.first_time = body, time
         if self.agent is None:
             self.task = Task(body.horizon, None, body.limits, UnknownPolicy(INCUMBENT), units=body.units)
             self.certifier = certifier_of(body.agent, self.task)
         else:
             self.task, self.certifier = self.agent.task, self.agent.certifier
-            check_same_task(body, self.task)
-            check_same_settings(body, self.agent)
+            check_same(body, self.agent)
         if self.certifier is not None:
             self.certifier.use_salt(body.salt)
         self.policies[INCUMBENT] = self.task.incumbent
@@ -188,7 +190,7 @@ class SessionState:
         self.last_deploy = body
         if body.episode_id:
             self.episode_ids[body.episode_id] = body.id
-        self._tally(body.component).deployments += 1
+        self.tallies[body.component].deployments += 1
         if self.certifier is not None:
             self.certifier.announce(body.episode_id)
             self.certifier.deployed(body.id, self.plan_of(body), body.index)
@@ -200,7 +202,7 @@ class SessionState:
         self.num_reported += 1
         self.num_overridden += body.overridden > 0
         self.recent.append(body)
-        tally = self._tally(deploy.component)
+        tally = self.tallies[deploy.component]
         tally.reports, tally.utility = tally.reports + 1, tally.utility + utility
         tally.reward += body.episode.total_reward
         episode = None
@@ -235,20 +237,22 @@ class SessionState:
     def _decide(self, body: Decide, time: str) -> None:
         self.decisions.append((time, body))
         certifier = self.certifier
-        if body.what == "promote" and certifier is not None:
-            certifier.promote(body.name)
+        if body.what == "promote":
             self.promoted = "" if body.name == INCUMBENT else body.name
-        elif body.what == "withdraw" and certifier is not None:
-            certifier.withdraw(body.name)
+            if certifier is not None:
+                certifier.promote(body.name)
+        elif body.what == "withdraw":
             self.promoted = "" if body.name == self.promoted else self.promoted
-        elif body.what == "change" and certifier is not None:
-            limits = zip(self.task.constraints, body.thresholds or (), body.slacks or (), strict=True)
-            self.task = self.task.with_limits(*zip(*((b, xi) for _, b, xi in limits), strict=True))
-            certifier.change(self.task.constraints)
+            if certifier is not None:
+                certifier.withdraw(body.name)
+        elif body.what == "change":
+            self.task = self.task.with_limits(body.thresholds or (), body.slacks or ())
             self.monitors.change(self.task.constraints)
+            if certifier is not None:
+                certifier.change(self.task.constraints)
         elif body.what == "halt":
             self.halt_reason = body.reason
-        elif body.what in ("resume", "restart"):
+        else:
             self.halt_reason = "" if body.what == "resume" else self.halt_reason
             self.monitors.restart()
             self.raised.clear()
@@ -268,9 +272,6 @@ class SessionState:
         if found is None:
             raise DamagedLog(f"event {self.number} ends deployment {deployment}, which is not pending")
         return found
-
-    def _tally(self, name: str) -> Tally:
-        return self.tallies.setdefault(name, Tally(utility=np.zeros(self.task.num_constraints)))
 
     # evidence, plans and policies
 
@@ -292,10 +293,10 @@ class SessionState:
             found = [self.policies.get(name) or UnknownPolicy(name) for name in names]
             only = len(names) == 1
             self._mixture = weights, found[0] if only else Mixture(found, list(body.weights.values()), names)
-        source: Any = body.source
-        level: Any = body.level
-        lam = float("nan") if body.lam is None else body.lam
-        return Plan(self._mixture[1], source, of_numbers(body.bounds), level, body.reason, lam, body.id)
+        lam = of_numbers((body.lam,))[0]
+        return Plan(
+            self._mixture[1], body.source, of_numbers(body.bounds), body.level, body.reason, float(lam), body.id
+        )
 
     def due_alarms(self) -> list[AlarmRaised]:
         """Return the alarms that tests have raised and that are not logged yet."""
@@ -328,14 +329,12 @@ class SessionState:
         while self._unlearned:
             episode = self._unlearned.popleft()
             try:
-                if episode is None and self.agent.proposer is not None:
-                    self.agent.proposer.restart()
-                elif episode is None:
-                    continue
-                elif self.agent.certifier is None:
+                if self.agent.certifier is None and episode is not None:
                     self.agent.take_in(episode)
-                elif self.agent.proposer is not None:
+                elif self.agent.proposer is not None and episode is not None:
                     self.agent.proposer.observe(episode)
+                elif self.agent.proposer is not None:
+                    self.agent.proposer.restart()
             except Exception as error:
                 self.learner_fault = f"{type(error).__name__}: {error}"
 
@@ -347,7 +346,7 @@ class SessionState:
             return self.certifier.bounds()
         return {INCUMBENT: self.task.stated_utilities}
 
-    def status(self) -> dict[str, Any]:
+    def status(self) -> Document:
         """Return the state as plain values."""
         assert self.begin is not None
         bounds, unit = self.bounds(), self.task.unit
@@ -385,7 +384,7 @@ class SessionState:
             "warnings": self._warnings(),
         }
 
-    def _policy_status(self, name: str, bound: Array | None) -> dict[str, Any]:
+    def _policy_status(self, name: str, bound: Array | None) -> Document:
         tally, on_trial = self.tallies.get(name, Tally()), name != INCUMBENT and bound is not None
         reaches = bound is not None and bool((bound >= self.task.thresholds).all())
         state = "stated" if name == INCUMBENT else "certified" if on_trial and reaches else "on trial"
@@ -428,12 +427,7 @@ _MEANING: dict[type[Body], Callable[[SessionState, Any, str], None]] = {
 }
 
 
-def limits_of(task: Task) -> tuple[Constraint, ...]:
-    """Return the limits of a task as recorded."""
-    return tuple(replace(one, utility=None) for one in task.constraints)
-
-
-def certifier_of(settings: dict[str, Any], task: Task) -> Certifier | None:
+def certifier_of(settings: Document, task: Task) -> Certifier | None:
     """Return a fresh certifier by recorded settings; None if there was none, or if it needs the problem."""
     try:
         certifier = _unstarted(settings)
@@ -444,7 +438,7 @@ def certifier_of(settings: dict[str, Any], task: Task) -> Certifier | None:
     return certifier
 
 
-def _unstarted(settings: dict[str, Any]) -> Certifier | None:
+def _unstarted(settings: Document) -> Certifier | None:
     """Return a certifier with the recorded arguments."""
     if settings.get("certifier") == "both":
         return import_module("episafe.certify.guard").Both(*map(_unstarted, settings["parts"]))
@@ -477,40 +471,40 @@ def identity(policy: Policy) -> str:
     return f"{policy.name or 'table'} {hashlib.sha256(data).hexdigest()[:16]}"
 
 
-def is_described_by(policy: Policy, document: dict[str, Any]) -> bool:
+def is_described_by(policy: Policy, document: Document) -> bool:
     """Return whether a recorded document is that of the policy; False if the policy is opaque."""
-    try:
-        return bool(as_recorded(policy.document()) == document)
-    except TypeError:
-        return False
+    with suppress(TypeError):
+        return as_recorded(policy.document()) == document
+    return False
 
 
-def check_same_task(body: Begin, task: Task) -> None:
-    """Raise if a session was begun with another task, other limits or another incumbent."""
-    if list(map(asdict, body.limits)) != list(map(asdict, limits_of(task))):
-        raise InvalidProblem(
-            f"the session began with the limits {_said(body.limits)}, the agent has {_said(task.constraints)}: build "
-            "the agent with the limits of the beginning; later changes are in the log"
-        )
-    if body.task != fingerprint(task):
+def first_event(agent: Agent, false_alarm: float) -> Begin:
+    """Return the event that begins a session with an agent."""
+    task = agent.task
+    limits = tuple(replace(one, utility=None) for one in task.constraints)
+    told = fingerprint(task), identity(task.incumbent), limits, task.horizon, agent.settings()
+    return Begin(*told, false_alarm, secrets.token_hex(16), str(episafe.__version__), dict(task.units))
+
+
+def check_same(body: Begin, agent: Agent) -> None:
+    """Raise if a session was begun with another task or settings; the wording of the statement may differ."""
+    now = first_event(agent, 0.0)
+    if body.task != now.task:
         raise InvalidProblem("the session began with another task: open it with the same one, or begin a new session")
-    if body.incumbent != identity(task.incumbent):
-        raise InvalidProblem(
-            f"the session began with the incumbent {body.incumbent!r}, the agent has {identity(task.incumbent)!r}: "
-            "a new incumbent needs a new session"
-        )
-
-
-def check_same_settings(body: Begin, agent: Agent) -> None:
-    """Raise if a session was begun with an agent of other settings; the wording of its statement may differ."""
-    now = as_recorded(agent.settings())
-    for name in dict.fromkeys([*body.agent, *now]):
-        if name != "statement" and body.agent.get(name) != now.get(name):
+    was, told = (
+        {"limits": _said(one.limits), "incumbent": one.incumbent, **as_recorded(one.agent)} for one in (body, now)
+    )
+    for name in was | told:
+        if name != "statement" and was.get(name) != told.get(name):
             raise InvalidProblem(
-                f"the session began with {name} = {body.agent.get(name)!r}, the agent has {now.get(name)!r}: build the "
-                "agent as at the beginning, or begin a new session"
+                f"the session began with {name} = {was.get(name)!r}, the agent has {told.get(name)!r}: build the agent "
+                "as at the beginning (the log has later changes of limits), or begin a new session"
             )
 
 
 def _said(limits: tuple[Constraint, ...]) -> str:
-    return ", ".join(f"{one.name} ≥ {one.threshold:g} (slack {one.slack})" for one in limits)
+    """Return limits as text with all digits."""
+    return ", ".join(
+        f"{one.name} ≥ {one.threshold} (slack {one.slack}, least total {one.least_total}, cut {one.cut})"
+        for one in limits
+    )
