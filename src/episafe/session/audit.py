@@ -176,7 +176,6 @@ def _candidate_faults(state: SessionState, body: NewCandidate) -> Iterator[str]:
 
 def _deploy_faults(state: SessionState, body: Deploy, notes: list[str]) -> Iterator[str]:
     weights, certifier = body.weights, state.certifier
-    assert state.begin is not None
     if not weights or min(weights.values()) < 0 or abs(math.fsum(weights.values()) - 1) > AGREE:
         yield f"the weights {weights} are not probabilities"
     if draw_component(weights, uniform_of(state.begin.salt, body.id)) != body.component:
@@ -246,7 +245,22 @@ def explain(location: str | Path, deployment: int, name: str | None = None) -> t
     for event in read_events(location, name):
         body = event.body
         if isinstance(body, Deploy) and body.id == deployment:
-            facts = _facts_of_plan(state, body) | {"event": event.number, "time": event.time}
+            proved = state.bounds()
+            facts = {
+                "event": event.number,
+                "time": event.time,
+                "deployment": deployment,
+                "component": body.component,
+                "weights": body.weights,
+                "bounds": list(body.bounds),
+                "proved": {key: proved[key].tolist() if key in proved else None for key in body.weights},
+                "limits": {one.name: one.threshold for one in state.task.constraints},
+                "reason": body.reason,
+                "level": body.level,
+                "episode_id": body.episode_id,
+                "halted": state.halted,
+                "outcome": None,
+            }
         elif facts and isinstance(body, Report | Abandon) and body.id == deployment:
             facts["outcome"] = {"kind": event.kind, "time": event.time, **msgspec.to_builtins(body)}
             break
@@ -255,23 +269,6 @@ def explain(location: str | Path, deployment: int, name: str | None = None) -> t
         raise ValueError(f"there is no deployment {deployment}: the session has {state.num_deployed}, counted from 0")
     task = state.task
     return facts, list(_lines(facts, [task.unit(one.name) for one in task.constraints], task.unit("reward")))
-
-
-def _facts_of_plan(state: SessionState, body: Deploy) -> Document:
-    proved = {key: bound.tolist() for key, bound in state.bounds().items()}
-    return {
-        "deployment": body.id,
-        "component": body.component,
-        "weights": body.weights,
-        "bounds": list(body.bounds),
-        "proved": {key: proved.get(key) for key in body.weights},
-        "limits": {one.name: one.threshold for one in state.task.constraints},
-        "reason": body.reason,
-        "level": body.level,
-        "episode_id": body.episode_id,
-        "halted": state.halted,
-        "outcome": None,
-    }
 
 
 def _lines(facts: Document, units: Sequence[Unit], reward: Unit) -> Iterator[str]:

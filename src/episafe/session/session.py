@@ -142,7 +142,7 @@ class Session:
         self._turn, self._is_used = threading.Condition(), False  # whether a thread uses the log, for all that wait
         self._waiting: list[Request] = []  # for the next transaction
         self._acting: dict[int, Plan] = {}  # plans of pending deployments made here, by an agent without a certifier
-        self._transact(lambda: [] if self.state.begin else [first_event(agent, false_alarm)])
+        self._transact(lambda: [] if self.state.number else [first_event(agent, false_alarm)])
         for name in self.state.changed_candidates:
             raise InvalidProblem(
                 f"the candidate {name!r} is not the policy that the log has under this name; a changed policy is a new "
@@ -253,16 +253,16 @@ class Session:
         return [alarm("log", f"{number} deployments were not logged: {reason}", halts=False)] if number else []
 
     def _log_due_alarms(self) -> None:
-        """Log what the tests have found."""
-        if self.state.due_alarms():
-            self._transact(self._due_events)
+        """Log what the tests have found, and the restart that it may lead to by the user's rule."""
 
-    def _due_events(self) -> list[Body]:
-        """Return the alarms that are not logged, and the restart that one may lead to by the user's rule."""
-        due = self.state.due_alarms()
-        drifts = [one for one in due if one.monitor == "drift" and self.on_alarm == "restart"]
-        kept: list[Body] = [msgspec.structs.replace(one, halts=False) if one in drifts else one for one in due]
-        return kept + [Decide("restart", one.message, by="rule") for one in drifts[:1]]
+        def decide() -> list[Body]:
+            due = self.state.due_alarms()
+            drifts = [one for one in due if one.monitor == "drift" and self.on_alarm == "restart"]
+            kept: list[Body] = [msgspec.structs.replace(one, halts=False) if one in drifts else one for one in due]
+            return kept + [Decide("restart", one.message, by="rule") for one in drifts[:1]]
+
+        if self.state.due_alarms():
+            self._transact(decide)
 
     def refresh(self) -> None:
         """Apply the events that other processes appended; `deploy` and `report` do so by themselves."""
@@ -286,7 +286,7 @@ class Session:
                 self._unlogged = self._unlogged[0] + 1, reason
             logger.error("episafe: %s", reason)
             return Deployment(self, self._fallback(reason))
-        return self._handle(events[-1].body) if events else self.deployment(self.state.episode_ids[episode_id])
+        return self.deployment(events[-1].body.id if events else self.state.episode_ids[episode_id])
 
     def _decide_deployment(self, episode_id: str, problem: str) -> list[Body]:
         """Return the events of a deployment, itself the last; none if the episode has one that is pending."""
@@ -305,9 +305,13 @@ class Session:
             state.certifier.announce(episode_id)
         plan = replace(self._plan(problem), id=state.num_deployed)
         parts = self._parts(plan)
+        for name, _, policy in parts:
+            if state.certifier is not None and name not in state.policies:  # found by the certifier: not put on trial
+                named = copy(policy)
+                named.name = name
+                events.append(self._candidate_body(Candidate(name, named, proposer=state.certifier.name)))
         weights = {name: weight for name, weight, _ in parts}
-        events += self._found_policies(parts)
-        component = draw_component(weights, uniform_of(self._salt, plan.id))
+        component = draw_component(weights, uniform_of(state.begin.salt, plan.id))
         *bounds, lam = as_numbers(np.append(plan.bounds, plan.lam))
         told = plan.source, plan.level, plan.reason, episode_id, lam
         if component == PLAN:
@@ -335,36 +339,17 @@ class Session:
         self._last_parts = mixture, parts
         return parts
 
-    def _found_policies(self, parts: list[tuple[str, float, Policy]]) -> list[NewCandidate]:
-        """Return the events of policies that the certifier found itself: they are not put on trial."""
-        certifier, new = self.state.certifier, []
-        for name, _, policy in parts:
-            if certifier is not None and name not in self.state.policies:
-                named = copy(policy)
-                named.name = name
-                new.append(self._candidate_body(Candidate(name, named, proposer=certifier.name)))
-        return new
-
-    def _handle(self, body: Deploy) -> Deployment:
-        with self._mutex:
-            plan = self._acting.get(body.id) or self.state.plan_of(body)
-        return Deployment(self, plan, body)
-
     def deployment(self, id: int) -> Deployment:
         """Return a new handle of a pending deployment, which any process may have made; it has recorded nothing."""
         if id not in self.state.pending:
             self.refresh()
         with self._mutex:
-            return self._handle(self._pending(id))
-
-    @property
-    def _salt(self) -> str:
-        assert self.state.begin is not None
-        return self.state.begin.salt
+            body = self._pending(id)
+            return Deployment(self, self._acting.get(id) or self.state.plan_of(body), body)
 
     def generator(self, deployment: int) -> np.random.Generator:
         """Return the generator that draws the actions of a deployment, the same in every process."""
-        seed = hashlib.sha256(f"{self._salt}:{deployment}:actions".encode()).digest()
+        seed = hashlib.sha256(f"{self.state.begin.salt}:{deployment}:actions".encode()).digest()
         return np.random.default_rng(int.from_bytes(seed[:16], "big"))
 
     # planning
@@ -392,8 +377,12 @@ class Session:
     def _prepare(self) -> str:
         """Let the agent learn and plan, or propose; return why it could not, or "". Needs no lock of the log."""
         self._add_given_candidates()
-        if self.state.halt_reason or not self._is_planning_due():
+        if self.state.halt_reason:
             return ""
+        if self.agent.certifier is not None:  # no lock is taken, so that threads gather for one transaction
+            is_asked = self.agent.proposer is not None and self._has_goal
+            if not is_asked or self.state.num_reported < self._ask_at:
+                return ""
         if self.timeout is None:
             if not self.state.learning.acquire(blocking=self.agent.certifier is None and self._latest is None):
                 return ""  # another thread plans: use the last plan
@@ -412,12 +401,6 @@ class Session:
         except Late:
             return f"planning takes longer than {self.timeout:g} s"
 
-    def _is_planning_due(self) -> bool:
-        """Return whether a plan or a proposal is due; takes no lock, so that threads gather for one transaction."""
-        if self.state.certifier is None:
-            return True
-        return self.agent.proposer is not None and self._has_goal and self.state.num_reported >= self._ask_at
-
     def _work(self) -> str:
         """Learn what waits; then plan, or put a proposal on trial. Return why that failed, or ""."""
         with self.state.learning:
@@ -426,7 +409,7 @@ class Session:
                 candidate = self._think()
                 is_planned = True
                 if candidate is not None:
-                    self._transact(lambda: self._proposal(candidate))
+                    self._transact(lambda: [self._candidate_body(candidate)] if self._is_wanted(candidate.name) else [])
             except Exception as error:
                 if is_planned and isinstance(error, OSError):
                     raise  # it is the log's; before, it was the planner's
@@ -454,14 +437,12 @@ class Session:
                 certifier.postpone()
         return candidate
 
-    def _proposal(self, candidate: Candidate) -> list[Body]:
-        """Return the event of a proposal, unless another process made one meanwhile."""
-        certifier, known = self.state.certifier, self.state.candidates
-        assert certifier is not None
-        again = candidate.name in known and candidate.name in certifier.bounds()
-        if certifier.goal() is None or (candidate.name in known and not again):
-            return []
-        return [self._candidate_body(replace(candidate, proposer=candidate.proposer or "proposer"))]
+    def _is_wanted(self, name: str) -> bool:
+        """Return whether a proposal is still to be tried: another process may have made one meanwhile."""
+        certifier = self.state.certifier
+        if certifier is None or (name in self.state.candidates and name not in certifier.bounds()):
+            return False
+        return certifier.goal() is not None
 
     def _candidate_body(self, candidate: Candidate) -> NewCandidate:
         """Return the event of a candidate; one that is tried again has its policy in the log."""
@@ -499,27 +480,28 @@ class Session:
             encoded: whether the states are encoded already, as `Deployment.episode` returns them.
         """
         read = self.task.read(episode, encoded=encoded)
-        self._transact(lambda: self._decide_report(deployment, read, overridden))
-        self._log_due_alarms()
 
-    def _decide_report(self, deployment: int | None, read: Episode, overridden: int) -> list[Body]:
-        body = self._pending(deployment)
-        index = body.index
-        if read.component not in (None, index) and len(body.weights) > 1:
-            raise InvalidEpisode(
-                f"component {read.component} acted by the report, but component {index} ({body.component!r}) was "
-                "deployed: let the policy act that deploy() returned"
-            )
-        episode = replace(read, component=index)
-        evidence = self.state.evidence_of(body.id, episode, overridden)
-        found = range_alarms(episode.total_utility, episode.rewards, self.task.least_totals, self.task.horizon)
-        if evidence is not None and evidence.fault:
-            found.append(alarm("replay", evidence.fault, halts=False))
-        if evidence is not None and evidence.surprise:
-            found.append(alarm("support", evidence.surprise, halts=False))
-        new = [one for one in found if one.monitor not in self.state.raised]
-        report = Report(body.id, RecordedEpisode.of(episode), evidence, overridden)
-        return [*new, report]  # a disk that is full after the first lines loses no alarm
+        def decide() -> list[Body]:
+            body = self._pending(deployment)
+            index = body.index
+            if read.component not in (None, index) and len(body.weights) > 1:
+                raise InvalidEpisode(
+                    f"component {read.component} acted by the report, but component {index} ({body.component!r}) was "
+                    "deployed: let the policy act that deploy() returned"
+                )
+            episode = replace(read, component=index)
+            evidence = self.state.evidence_of(body.id, episode, overridden)
+            found = range_alarms(episode.total_utility, episode.rewards, self.task.least_totals, self.task.horizon)
+            if evidence is not None and evidence.fault:
+                found.append(alarm("replay", evidence.fault, halts=False))
+            if evidence is not None and evidence.surprise:
+                found.append(alarm("support", evidence.surprise, halts=False))
+            new = [one for one in found if one.monitor not in self.state.raised]
+            report = Report(body.id, RecordedEpisode.of(episode), evidence, overridden)
+            return [*new, report]  # a disk that is full after the first lines loses no alarm
+
+        self._transact(decide)
+        self._log_due_alarms()
 
     def _pending(self, deployment: int | None) -> Deploy:
         """Return a pending deployment, or raise."""

@@ -95,7 +95,7 @@ class SessionState:
     agent: Agent | None = None
     number: int = 0
     head: str = START_HASH
-    begin: Begin | None = None
+    begin: Begin = field(init=False)
     certifier: Certifier | None = None
     candidates: dict[str, NewCandidate] = field(default_factory=dict)
     policies: dict[str, Policy] = field(default_factory=dict)
@@ -111,7 +111,6 @@ class SessionState:
     alarms: list[tuple[str, AlarmRaised]] = field(default_factory=list)
     decisions: list[tuple[str, Decide]] = field(default_factory=list)
     raised: set[str] = field(default_factory=set)
-    proofs: list[tuple[str, LogEvidence]] = field(default_factory=list)
     logged: set[str] = field(default_factory=set)
     tallies: defaultdict[str, Tally] = field(default_factory=lambda: defaultdict(Tally))
     recent: deque[Report] = field(default_factory=lambda: deque(maxlen=RECENT))
@@ -135,7 +134,7 @@ class SessionState:
         for event in events:
             if event.number != self.number:
                 raise DamagedLog(f"event {self.number} is missing: the next one is {event.number}")
-            if (self.begin is None) != (type(event.body) is Begin):
+            if (event.number == 0) != (type(event.body) is Begin):
                 raise DamagedLog(
                     f"event {event.number} is {event.kind!r}: the first event of a session begins it, once"
                 )
@@ -229,7 +228,6 @@ class SessionState:
         self.monitors.reported(body.id, None)
 
     def _evidence(self, body: LogEvidence, time: str) -> None:
-        self.proofs.append((time, body))
         self.logged.update(body.episodes)
         if self.certifier is not None:
             self.certifier.read_log(*body.evidence())
@@ -348,7 +346,6 @@ class SessionState:
 
     def status(self) -> Document:
         """Return the state as plain values."""
-        assert self.begin is not None
         bounds, unit = self.bounds(), self.task.unit
         invalid = "" if self.certifier is None else self.certifier.invalid_reason
         return {
@@ -429,13 +426,12 @@ _MEANING: dict[type[Body], Callable[[SessionState, Any, str], None]] = {
 
 def certifier_of(settings: Document, task: Task) -> Certifier | None:
     """Return a fresh certifier by recorded settings; None if there was none, or if it needs the problem."""
-    try:
+    with suppress(InvalidProblem):
         certifier = _unstarted(settings)
         if certifier is not None:
             certifier.start(task)
-    except InvalidProblem:
-        return None
-    return certifier
+        return certifier
+    return None
 
 
 def _unstarted(settings: Document) -> Certifier | None:
