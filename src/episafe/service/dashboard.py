@@ -5,19 +5,22 @@ import socket
 import threading
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 import episafe
-from episafe.core.types import INCUMBENT, Unit
+from episafe.core.types import INCUMBENT, Document, Unit
 from episafe.report.figures import evidence_figure, to_svg, totals_figure
 from episafe.session.audit import read_events
 from episafe.session.events import Deploy, of_numbers
 from episafe.session.monitors import REMEDIES
 from episafe.session.state import SessionState
+
+if TYPE_CHECKING:
+    from starlette.applications import Starlette
 
 POINTS = 400  # of a curve: every other point is dropped beyond that
 REFRESH = 5  # seconds between two looks at the log
@@ -98,7 +101,7 @@ class Follower:
         """Return the units of the limits, in which the page shows totals."""
         return [self.state.task.unit(one.name) for one in self.state.task.constraints]
 
-    def _figure(self, c: int, limit: dict[str, Any]) -> str:
+    def _figure(self, c: int, limit: Document) -> str:
         """Return the bounds of the policies deployed most, and the weight of learned policies, as SVG."""
         if len(self._history) < 2:
             return ""
@@ -113,7 +116,7 @@ class Follower:
             curves[name].append((curves[name][-1][0] + self._stride, math.nan))  # where its trial ended
         return to_svg(evidence_figure(curves, limit["threshold"], weights, self._units[c], at=at))
 
-    def _totals(self, c: int, limit: dict[str, Any]) -> tuple[str, float]:
+    def _totals(self, c: int, limit: Document) -> tuple[str, float]:
         """Return the spread of the latest totals as SVG, and the share of them that is below the limit."""
         totals = np.array([one.episode.total_utility[c] for one in self.state.recent])
         if len(totals) < 2:
@@ -143,15 +146,16 @@ def session_page(location: str | Path, name: str | None = None) -> str:
     return Follower(location, name).page()
 
 
-def dashboard_app(follower: Follower, host: str) -> Any:
+def dashboard_app(follower: Follower, host: str) -> "Starlette":
     """Return the ASGI application that shows a session; pages of other sites cannot read it through a browser."""
     from starlette.applications import Starlette
     from starlette.middleware import Middleware
     from starlette.middleware.trustedhost import TrustedHostMiddleware
+    from starlette.requests import Request
     from starlette.responses import HTMLResponse
     from starlette.routing import Route
 
-    def page(request: Any) -> HTMLResponse:
+    def page(request: Request) -> HTMLResponse:
         return HTMLResponse(follower.page(REFRESH), headers={"cache-control": "no-store"})
 
     hosts = ["*"] if host in ("0.0.0.0", "::") else ["127.0.0.1", "localhost", host]
