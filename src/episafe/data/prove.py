@@ -8,21 +8,25 @@ costs nothing. docs/appendix/logs.md has the proofs.
 
 import hashlib
 import math
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pkgutil import resolve_name
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from episafe.core.checks import TOLERANCE, as_array, as_distributions, as_number, as_probability, is_number
 from episafe.core.errors import InvalidEpisode, InvalidProblem
 from episafe.core.policy import FunctionPolicy, Policy, StepPolicy, TablePolicy, as_policy
 from episafe.core.task import Constraint, Task
-from episafe.core.types import Array, Episode, IntArray
+from episafe.core.types import Array, Episode, IntArray, State
 from episafe.data.episodes import read_episodes
 from episafe.kernels.wealth import BET_WEIGHTS, BETS, credit_log, new_wealth
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+    from narwhals.typing import IntoDataFrame
 
 FORMS = {0.0: 0.7, 0.3: 0.3}  # the part c of the importance-weighted total in a bet -> the weight of these bets
 FALSE_ALARM = 0.01  # of the test that the mean of ρ is 1
@@ -70,7 +74,7 @@ class Proof:
     mean_ratio: float
     alarm: str
     episodes_needed: float
-    groups: Mapping[Any, "Proof"] = field(default_factory=dict, repr=False)
+    groups: Mapping[Hashable, "Proof"] = field(default_factory=dict, repr=False)
     shares: Array = field(default_factory=lambda: np.zeros(0), repr=False)
     totals: Array = field(default_factory=lambda: np.zeros(0), repr=False)
 
@@ -105,7 +109,7 @@ class Proof:
             f"1/{self.largest_ratio:.4g} of an episode of the candidate."
         )
 
-    def plot(self) -> Any:
+    def plot(self) -> "Figure":
         """Return a matplotlib figure of the bound against the number of matching episodes, with the limit."""
         return resolve_name("episafe.report.figures:proof_figure")(self)  # reports stand above data
 
@@ -137,7 +141,7 @@ class Steps(NamedTuple):
     steps: IntArray
     actions: IntArray
     propensities: Array
-    states: Sequence[Any]
+    states: Sequence[State]
     totals: Array
     labels: Sequence[Hashable]
     groups: Sequence[Hashable]
@@ -145,7 +149,7 @@ class Steps(NamedTuple):
 
 
 def prove(
-    frame: Any,
+    frame: "IntoDataFrame",
     candidate: object,
     limit: float | Constraint,
     *,
@@ -312,7 +316,7 @@ def episodes_needed(shares: Array, totals: Array, delta: float, limit: float, le
 # the log
 
 
-def read_steps(frame: Any, limits: Sequence[str], by: str | None = None) -> Steps:
+def read_steps(frame: "IntoDataFrame", limits: Sequence[str], by: str | None = None) -> Steps:
     """Return the rows of a data frame, checked: every episode has its steps 0, 1, … once.
 
     Args:
@@ -414,11 +418,8 @@ def _acted(steps: Steps, policy: Policy, horizon: int) -> tuple[Array, Array]:
     """Return π_h(a|s) of each row, (N,), and the largest probability of any action at each step, (H,)."""
     if isinstance(policy, TablePolicy | StepPolicy):
         table = policy.table() if isinstance(policy, TablePolicy) else policy.rows[:, None]
-        states = (
-            np.zeros(len(steps.steps), dtype=np.int64)
-            if isinstance(policy, StepPolicy)
-            else _whole(steps.states, "state")
-        )
+        is_schedule = isinstance(policy, StepPolicy)
+        states = np.zeros_like(steps.steps) if is_schedule else _whole(np.asarray(steps.states), "state")
         inside = (states < table.shape[1]) & (steps.actions < table.shape[2]) & (steps.steps < len(table))
         if not inside.all():
             i = int(np.argmin(inside))
@@ -427,9 +428,9 @@ def _acted(steps: Steps, policy: Policy, horizon: int) -> tuple[Array, Array]:
                 f"the candidate, {table.shape}: number steps, states and actions from 0, as it does"
             )
         return table[steps.steps, states, steps.actions], table.max(axis=(1, 2))[:horizon]
-    ask: Callable[[int, Any], Any] = policy.function if isinstance(policy, FunctionPolicy) else policy.probabilities
+    ask = policy.function if isinstance(policy, FunctionPolicy) else policy.probabilities
     known: dict[Hashable, int] = {}
-    answers: list[Any] = []
+    answers: list[ArrayLike] = []
     met = []
     for h, state in zip(steps.steps.tolist(), steps.states, strict=True):
         key = (h, state.tobytes() if isinstance(state, np.ndarray) else state)
@@ -447,7 +448,7 @@ def _acted(steps: Steps, policy: Policy, horizon: int) -> tuple[Array, Array]:
 
 
 def logged_shares(
-    frame: Any, task: Task, policies: Sequence[Policy], min_propensity: float | Sequence[float] | None
+    frame: "IntoDataFrame", task: Task, policies: Sequence[Policy], min_propensity: float | Sequence[float] | None
 ) -> tuple[list[str], Array, Array, str]:
     """Return a digest of each logged episode, q (n, E) under each policy, X (E, m), and what they assume.
 
@@ -463,18 +464,14 @@ def logged_shares(
         if alarm := alarm_of(q, largest):
             raise InvalidEpisode(alarm)
     shares = np.array([q for q, _ in found])
-    columns = zip(
-        steps.labels,
-        *(np.split(one, steps.starts[1:]) for one in (steps.actions, steps.propensities)),
-        steps.totals,
-        strict=True,
-    )
-    digests = [_digest(label, a.tobytes(), p.tobytes(), X.tobytes()) for label, a, p, X in columns]
+    parts = [np.split(one, steps.starts[1:]) for one in (steps.actions, steps.propensities)]
+    rows = zip(steps.labels, *parts, steps.totals, strict=True)
+    digests = [_digest(label, *(one.tobytes() for one in row)) for label, *row in rows]
     order = np.random.default_rng(SPLIT_SEED).permutation(len(digests))
     return [digests[i] for i in order], shares[:, order], steps.totals[order], ASSUMES
 
 
-def logged_episodes(frame: Any, task: Task) -> tuple[list[str], list[Episode]]:
+def logged_episodes(frame: "IntoDataFrame", task: Task) -> tuple[list[str], list[Episode]]:
     """Return a digest of each logged episode and the episodes, in a fixed random order."""
     import narwhals as nw
 
@@ -489,7 +486,7 @@ def _digest(label: Hashable, *parts: bytes) -> str:
     return hashlib.sha256(b"\n".join([repr(label).encode(), *parts])).hexdigest()[:16]
 
 
-def _part(frame: Any, labels: set[Hashable]) -> Any:
+def _part(frame: "IntoDataFrame", labels: set[Hashable]) -> "IntoDataFrame":
     """Return the rows of some episodes, as a data frame of the same library."""
     import narwhals as nw
 
@@ -497,7 +494,7 @@ def _part(frame: Any, labels: set[Hashable]) -> Any:
     return table.filter([label in labels for label in table["episode"].to_list()]).to_native()
 
 
-def _numbers(values: Any, name: str) -> Array:
+def _numbers(values: ArrayLike, name: str) -> Array:
     """Return a column as finite numbers."""
     try:
         found = np.asarray(values, dtype=np.float64)
@@ -509,7 +506,7 @@ def _numbers(values: Any, name: str) -> Array:
     return found
 
 
-def _whole(values: Any, name: str) -> IntArray:
+def _whole(values: ArrayLike, name: str) -> IntArray:
     """Return a column as whole numbers from 0."""
     found = _numbers(values, name)
     if (found < 0).any() or (found != np.floor(found)).any():
