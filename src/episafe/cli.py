@@ -16,10 +16,10 @@ from rich.table import Table
 
 import episafe
 from episafe.core.errors import DamagedLog, Infeasible
-from episafe.core.types import Document
 
 if TYPE_CHECKING:
     from episafe.core.agent import Agent
+    from episafe.core.types import Document
     from episafe.lab.sweep import Sweep
 
 FAILED, USAGE, UNSAFE, DAMAGED = 1, 2, 3, 4  # exit codes; 0 is success
@@ -163,9 +163,10 @@ def run(
     show({"settings": record.settings, "verdict": lines[-1]}, as_json, [escape(line) for line in lines])
 
 
-def _options(changes: list[str]) -> tuple[Document, Document]:
+def _options(changes: list[str]) -> "tuple[Document, Document]":
     """Return the options of the environment and of the agent; values are read as JSON where possible."""
-    env, agent = Document(), Document()
+    env: Document = {}
+    agent: Document = {}
     for change in changes:
         name, equals, text = change.partition("=")
         if not equals:
@@ -256,7 +257,7 @@ def benchmark(
         console.print(f"{number} runs again: " + ("\n".join(faults) or "all results are reproduced"))
         raise typer.Exit(1 if faults else 0)
     with exit_codes():
-        agents = [(name, Document()) for name in agent or ["safe", "opse-tuned", "incumbent"]]
+        agents = [(name, dict[str, object]()) for name in agent or ["safe", "opse-tuned", "incumbent"]]
         names = list(bench.SETS) if sets == "all" else sets.split(",")
         asked = bench.benchmark(agents, names, problems, episodes)
         left_out = bench.unplayable([one for one, _ in agents], names)
@@ -329,9 +330,7 @@ def audit(
 
     with exit_codes():
         found = audit_log(location, agent=_agent(agent), name=name, head=head)
-    word = "[green]PASSED[/green]" if found.passed else "[red]FAILED[/red]"
-    lines = [f"{word} {escape(str(found.summary))}", *map(escape, found.findings)]
-    show({"passed": found.passed, "findings": list(found.findings)}, as_json, lines)
+    show({"passed": found.passed, "findings": list(found.findings)}, as_json, [escape(str(found))])
     if not found.passed:
         raise typer.Exit(DAMAGED)
 

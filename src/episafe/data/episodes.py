@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from episafe.core.checks import require
 from episafe.core.errors import DamagedLog, InvalidEpisode
 from episafe.core.files import write_atomically
 from episafe.core.task import ProblemLike, Task, task_of
@@ -50,14 +51,13 @@ def read_episodes(source: "str | Path | IntoDataFrame", problem: ProblemLike | N
     """
     task = None if problem is None else task_of(problem)
     place, rows = _rows_of(source)
-    if not rows:
-        raise DamagedLog(f"{place} has no rows: write one per step")
+    require(rows, f"{place} has no rows: write one per step", DamagedLog)
     columns = list(rows[0])
     totals = [name for name in columns if name.startswith("total_utility")]
     needed = ["episode"] if totals else ["episode", "step", "action"]
     for name in needed:
-        if name not in columns:
-            raise DamagedLog(f"{place} has no column {name!r}: add it; it has {', '.join(columns)}")
+        text = f"{place} has no column {name!r}: add it; it has {', '.join(columns)}"
+        require(name in columns, text, DamagedLog)
     if totals:
         return [_of_totals(row, totals, f"{place}, episode {row['episode']}") for row in rows]
     grouped: dict[Hashable, list[Row]] = {}
@@ -106,8 +106,7 @@ def _episode(steps: list[Row], columns: Sequence[str], task: Task | None, place:
     state, following = _axes(columns, "state", place), _axes(columns, "next_state", place)
     chance = _axes(columns, "chance", place) if {"chance", "chance_0"} & set(columns) else []
     ended = [_is_true(row, place) for row in steps]
-    if any(ended[:-1]):
-        raise DamagedLog(f"{place} has rows after the step that terminated it: leave them out")
+    require(not any(ended[:-1]), f"{place} has rows after the step that terminated it: leave them out", DamagedLog)
     states = [_value(row, state) for row in steps]
     states.append(ENDED if ended[-1] else _value(steps[-1], following))
     actions = [int(_number(row, "action", place)) for row in steps]
@@ -156,8 +155,8 @@ def _axes(columns: Sequence[str], name: str, place: str) -> list[str]:
         return [name]
     count = sum(one.startswith(f"{name}_") and one[len(name) + 1 :].isdigit() for one in columns)
     axes = [f"{name}_{i}" for i in range(count)]
-    if not axes or not set(axes) <= set(columns):
-        raise DamagedLog(f"{place} has no column {name!r}, nor {name}_0, {name}_1, … without a gap: add it")
+    text = f"{place} has no column {name!r}, nor {name}_0, {name}_1, … without a gap: add it"
+    require(axes and set(axes) <= set(columns), text, DamagedLog)
     return axes
 
 
@@ -190,8 +189,7 @@ def _number(row: Row, name: str, place: str) -> float:
 
 def _is_true(row: Row, place: str) -> bool:
     given = str(row.get("terminated", "")).lower()
-    if given not in TRUE + FALSE:
-        raise DamagedLog(f"{place}: terminated is {given!r}: write 1 or 0")
+    require(given in TRUE + FALSE, f"{place}: terminated is {given!r}: write 1 or 0", DamagedLog)
     return given in TRUE
 
 
@@ -207,10 +205,9 @@ def write_episodes(
         labels: an id for each episode; numbers by default.
     """
     task, path, found = task_of(problem), Path(path), list(episodes)
-    if not found:
-        raise ValueError("there is no episode to write: report some first")
-    if len({episode.states is None for episode in found}) > 1:
-        raise ValueError("some episodes have totals only and others have steps: write them to two files")
+    require(found, "there is no episode to write: report some first", ValueError)
+    is_mixed = len({episode.states is None for episode in found}) > 1
+    require(not is_mixed, "some episodes have totals only and others have steps: write them to two files", ValueError)
     names = labels or [str(number) for number in range(len(found))]
     rows = [row for name, one in zip(names, found, strict=True) for row in _step_rows(name, task.read(one), task)]
     columns = list(dict.fromkeys(name for row in rows for name in row))

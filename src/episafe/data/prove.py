@@ -8,7 +8,7 @@ costs nothing. docs/appendix/logs.md has the proofs.
 
 import hashlib
 import math
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, NamedTuple
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from episafe.core.checks import TOLERANCE, as_array, as_distributions, as_number, as_probability, is_number
+from episafe.core.checks import TOLERANCE, as_array, as_distributions, as_number, as_probability, is_number, require
 from episafe.core.errors import InvalidEpisode, InvalidProblem
 from episafe.core.policy import FunctionPolicy, Policy, StepPolicy, TablePolicy, as_policy
 from episafe.core.task import Constraint, Task
@@ -190,8 +190,8 @@ def prove(
     threshold = limit.threshold if isinstance(limit, Constraint) else as_number("limit", limit)
     least, most = (as_number("total_range", one) for one in total_range)
     as_probability("delta", delta)
-    if not least < threshold <= most:
-        raise InvalidProblem(f"the limit {threshold:g} is not in total_range {least, most}: give totals of an episode")
+    inside = least < threshold <= most
+    require(inside, f"the limit {threshold:g} is not in total_range {least, most}: give totals of an episode")
     steps = read_steps(frame, [limit.name if isinstance(limit, Constraint) else ""], by)
     numbers = np.arange(len(steps.starts))
     if split is not None:
@@ -200,17 +200,17 @@ def prove(
         first, numbers = (np.sort(one) for one in np.split(drawn, [round(split * len(numbers))]))
         if callable(candidate) and not isinstance(candidate, Policy):
             candidate = candidate(_part(frame, {steps.labels[i] for i in first.tolist()}))
-    if not len(numbers):
-        raise InvalidEpisode("the log has no episode that could prove anything: give more, or a smaller split")
+    text = "the log has no episode that could prove anything: give more, or a smaller split"
+    require(len(numbers), text, InvalidEpisode)
     shares, largest = shares_of_log(steps, as_policy(candidate, 0), min_propensity)
     totals = steps.totals[:, 0]
-    outside = (totals < least - TOLERANCE) | (totals > most + TOLERANCE)
-    if outside.any():
-        i = int(np.argmax(outside))
-        raise InvalidEpisode(
-            f"episode {steps.labels[i]!r} has a total utility of {totals[i]:.6g}, outside total_range {least, most}: "
-            "state the range that no episode can leave"
-        )
+    _refuse_where(
+        (totals < least - TOLERANCE) | (totals > most + TOLERANCE),
+        lambda i: (
+            f"episode {steps.labels[i]!r} has a total utility of {totals[i]:.6g}, outside total_range "
+            f"{least, most}: state the range that no episode can leave"
+        ),
+    )
     told = threshold, (least, most), largest
     totals = totals.clip(least, most)
     if by is None:
@@ -328,15 +328,13 @@ def read_steps(frame: "IntoDataFrame", limits: Sequence[str], by: str | None = N
 
     table = nw.from_native(frame, eager_only=True)
     columns = table.columns
-    if "propensity" not in columns:
-        raise InvalidEpisode(f"the log has no column 'propensity': {REMEDY}")
+    require("propensity" in columns, f"the log has no column 'propensity': {REMEDY}", InvalidEpisode)
     axes = ["state"] if "state" in columns else [f"state_{i}" for i in range(len(columns)) if f"state_{i}" in columns]
     utilities = [f"utility_{name}" if f"utility_{name}" in columns else "utility" for name in limits]
     for name in ("episode", "step", *(axes or ["state"]), "action", *utilities, *([by] if by else [])):
-        if name not in columns:
-            raise InvalidEpisode(f"the log has no column {name!r}: add it; it has {', '.join(columns)}")
-    if not len(table):
-        raise InvalidEpisode("the log has no rows: give one per step")
+        text = f"the log has no column {name!r}: add it; it has {', '.join(columns)}"
+        require(name in columns, text, InvalidEpisode)
+    require(len(table), "the log has no rows: give one per step", InvalidEpisode)
     numbers: dict[Hashable, int] = {}
     labels = table["episode"].to_list()
     episodes = np.array([numbers.setdefault(label, len(numbers)) for label in labels])
@@ -344,10 +342,11 @@ def read_steps(frame: "IntoDataFrame", limits: Sequence[str], by: str | None = N
     order = np.lexsort((steps, episodes))
     episodes, steps = episodes[order], steps[order]
     starts = np.searchsorted(episodes, np.arange(len(numbers)))
-    wrong = steps != np.arange(len(steps)) - starts[episodes]
-    if wrong.any():
-        label = list(numbers)[episodes[np.argmax(wrong)]]
-        raise InvalidEpisode(f"episode {label!r} does not have its steps 0, 1, … once each: give every row once")
+    distinct = list(numbers)
+    _refuse_where(
+        steps != np.arange(len(steps)) - starts[episodes],
+        lambda i: f"episode {distinct[episodes[i]]!r} does not have its steps 0, 1, … once each: give every row once",
+    )
     states = [table[name].to_list() for name in axes]
     told = np.stack([_numbers(table[name].to_numpy(), name)[order] for name in utilities], axis=-1)
     ended = _numbers(table["terminated"].to_numpy(), "terminated") if "terminated" in columns else np.zeros(len(labels))
@@ -361,7 +360,7 @@ def read_steps(frame: "IntoDataFrame", limits: Sequence[str], by: str | None = N
         _numbers(table["propensity"].to_numpy(), "propensity")[order],
         [states[0][i] for i in order] if axes == ["state"] else list(np.array(states).T[order]),
         np.add.reduceat(told, starts, axis=0),
-        list(numbers),
+        distinct,
         [groups[i] for i in order[starts]] if by else [],
         ended[order][ends] > 0,
     )
@@ -374,8 +373,10 @@ def shares_of_log(steps: Steps, policy: Policy, min_propensity: float | Sequence
     """
     lengths = np.diff(np.append(steps.starts, len(steps.steps)))
     H, scalar = int(lengths.max()), is_number(min_propensity)
-    if isinstance(policy, TablePolicy | StepPolicy):
-        H = len(policy.table() if isinstance(policy, TablePolicy) else policy.rows)
+    table = policy.table() if isinstance(policy, TablePolicy) else None
+    table = policy.rows[:, None] if isinstance(policy, StepPolicy) else table
+    if table is not None:
+        H = len(table)
     elif not scalar:
         H = len(np.asarray(min_propensity))
     elif lengths.min() < H:
@@ -384,29 +385,32 @@ def shares_of_log(steps: Steps, policy: Policy, min_propensity: float | Sequence
             "an episode can have, since the longest of the log says nothing of that"
         )
     least = as_array("min_propensity", [min_propensity] * H if scalar else min_propensity, (H,))
-    if not ((least > 0) & (least <= 1)).all():
-        raise InvalidProblem(f"min_propensity must be in (0, 1], got {min_propensity!r}: state it by the logging rule")
-    wrong = ((lengths < H) & ~steps.ended) | (lengths > H)
-    if wrong.any():
-        i = int(np.argmax(wrong))
-        raise InvalidEpisode(
-            f"episode {steps.labels[i]!r} has {lengths[i]} steps of {H}: give every step, and `terminated` = 1 at the "
-            "last step of an episode that ended early"
-        )
-    acted, most = _acted(steps, policy, H)
+    text = f"min_propensity must be in (0, 1], got {min_propensity!r}: state it by the logging rule"
+    require(((least > 0) & (least <= 1)).all(), text)
+    _refuse_where(
+        ((lengths < H) & ~steps.ended) | (lengths > H),
+        lambda i: (
+            f"episode {steps.labels[i]!r} has {lengths[i]} steps of {H}: give every step, and `terminated` = 1 "
+            "at the last step of an episode that ended early"
+        ),
+    )
+    acted = _asked(steps, policy) if table is None else _looked_up(steps, table, isinstance(policy, StepPolicy))
+    most = np.ones(H) if table is None else table.max(axis=(1, 2))
     propensities = steps.propensities
-    wrong = ~((propensities > 0) & (propensities <= 1 + TOLERANCE))
-    low = (acted > 0) & (propensities < least[steps.steps] * (1 - TOLERANCE))
-    if (wrong | low).any():
-        i = int(np.argmax(wrong | low))
+
+    def place(i: int) -> str:
         label = steps.labels[steps.episodes[i]]
-        what = f"the propensity {propensities[i]:.6g} at step {steps.steps[i]} of episode {label!r}"
-        if wrong[i]:
-            raise InvalidEpisode(f"{what} is not in (0, 1]: {REMEDY}")
-        raise InvalidEpisode(
-            f"{what} is below min_propensity {least[steps.steps[i]]:g}, at an action of the candidate: state what the "
-            "logging policy guarantees, and do not take the smallest of the log"
-        )
+        return f"the propensity {propensities[i]:.6g} at step {steps.steps[i]} of episode {label!r}"
+
+    wrong = ~((propensities > 0) & (propensities <= 1 + TOLERANCE))
+    _refuse_where(wrong, lambda i: f"{place(i)} is not in (0, 1]: {REMEDY}")
+    _refuse_where(
+        (acted > 0) & (propensities < least[steps.steps] * (1 - TOLERANCE)),
+        lambda i: (
+            f"{place(i)} is below min_propensity {least[steps.steps[i]]:g}, at an action of the candidate: state "
+            "what the logging policy guarantees, and do not take the smallest of the log"
+        ),
+    )
     largest = np.maximum(most / least, 1.0)
     left = np.append(np.cumprod(1 / largest[::-1])[::-1], 1.0)  # of an episode that ends before step h
     ratios = np.minimum(acted / propensities / largest[steps.steps], 1.0)  # above 1 by rounding only
@@ -414,20 +418,21 @@ def shares_of_log(steps: Steps, policy: Policy, min_propensity: float | Sequence
     return shares, float(np.prod(largest))
 
 
-def _acted(steps: Steps, policy: Policy, horizon: int) -> tuple[Array, Array]:
-    """Return π_h(a|s) of each row, (N,), and the largest probability of any action at each step, (H,)."""
-    if isinstance(policy, TablePolicy | StepPolicy):
-        table = policy.table() if isinstance(policy, TablePolicy) else policy.rows[:, None]
-        is_schedule = isinstance(policy, StepPolicy)
-        states = np.zeros_like(steps.steps) if is_schedule else _whole(np.asarray(steps.states), "state")
-        inside = (states < table.shape[1]) & (steps.actions < table.shape[2]) & (steps.steps < len(table))
-        if not inside.all():
-            i = int(np.argmin(inside))
-            raise InvalidEpisode(
-                f"step {steps.steps[i]}, state {steps.states[i]!r}, action {steps.actions[i]} is not in the table of "
-                f"the candidate, {table.shape}: number steps, states and actions from 0, as it does"
-            )
-        return table[steps.steps, states, steps.actions], table.max(axis=(1, 2))[:horizon]
+def _looked_up(steps: Steps, table: Array, is_schedule: bool) -> Array:
+    """Return π_h(a|s) of each row, (N,), by a table (H, S, A), or (H, 1, A) of a schedule."""
+    states = np.zeros_like(steps.steps) if is_schedule else _whole(np.asarray(steps.states), "state")
+    _refuse_where(
+        (states >= table.shape[1]) | (steps.actions >= table.shape[2]) | (steps.steps >= len(table)),
+        lambda i: (
+            f"step {steps.steps[i]}, state {steps.states[i]!r}, action {steps.actions[i]} is not in the table of "
+            f"the candidate, {table.shape}: number steps, states and actions from 0, as it does"
+        ),
+    )
+    return table[steps.steps, states, steps.actions]
+
+
+def _asked(steps: Steps, policy: Policy) -> Array:
+    """Return π_h(a|s) of each row, (N,), of a policy that is asked once at each step and state."""
     ask = policy.function if isinstance(policy, FunctionPolicy) else policy.probabilities
     known: dict[Hashable, int] = {}
     answers: list[ArrayLike] = []
@@ -439,9 +444,9 @@ def _acted(steps: Steps, policy: Policy, horizon: int) -> tuple[Array, Array]:
             answers.append(ask(h, state))
         met.append(i)
     rows = as_distributions("probabilities of the candidate", answers, (None, None))
-    if steps.actions.max() >= rows.shape[1]:
-        raise InvalidEpisode(f"the log has action {steps.actions.max()}, and the candidate {rows.shape[1]} actions")
-    return rows[met, steps.actions], np.ones(horizon)
+    text = f"the log has action {steps.actions.max()}, and the candidate {rows.shape[1]} actions"
+    require(steps.actions.max() < rows.shape[1], text, InvalidEpisode)
+    return rows[met, steps.actions]
 
 
 # logs that a session reads
@@ -461,8 +466,8 @@ def logged_shares(
         steps = steps._replace(states=[task.encode(state) for state in steps.states])
     found = [shares_of_log(steps, policy, min_propensity) for policy in policies]
     for q, largest in found:
-        if alarm := alarm_of(q, largest):
-            raise InvalidEpisode(alarm)
+        alarm = alarm_of(q, largest)
+        require(not alarm, alarm, InvalidEpisode)
     shares = np.array([q for q, _ in found])
     parts = [np.split(one, steps.starts[1:]) for one in (steps.actions, steps.propensities)]
     rows = zip(steps.labels, *parts, steps.totals, strict=True)
@@ -500,16 +505,20 @@ def _numbers(values: ArrayLike, name: str) -> Array:
         found = np.asarray(values, dtype=np.float64)
     except (TypeError, ValueError) as error:
         raise InvalidEpisode(f"the column {name!r} has values that are not numbers ({error}): correct them") from error
-    if not np.isfinite(found).all():
-        row = int(np.argmin(np.isfinite(found)))
-        raise InvalidEpisode(f"row {row} of the column {name!r} is {found[row]}: give a finite number")
+    said = f"of the column {name!r} is"
+    _refuse_where(~np.isfinite(found), lambda i: f"row {i} {said} {found[i]}: give a finite number")
     return found
 
 
 def _whole(values: ArrayLike, name: str) -> IntArray:
     """Return a column as whole numbers from 0."""
     found = _numbers(values, name)
-    if (found < 0).any() or (found != np.floor(found)).any():
-        row = int(np.argmax((found < 0) | (found != np.floor(found))))
-        raise InvalidEpisode(f"row {row} of the column {name!r} is {found[row]:g}: number from 0")
+    said = f"of the column {name!r} is"
+    _refuse_where((found < 0) | (found != np.floor(found)), lambda i: f"row {i} {said} {found[i]:g}: number from 0")
     return found.astype(np.int64)
+
+
+def _refuse_where(wrong: NDArray[np.bool_], text: Callable[[int], str]) -> None:
+    """Raise for the first row or episode that is wrong."""
+    if wrong.any():
+        raise InvalidEpisode(text(int(np.argmax(wrong))))

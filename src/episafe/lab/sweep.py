@@ -15,7 +15,7 @@ from itertools import product
 from multiprocessing import get_context
 from pathlib import Path
 
-from episafe.core.checks import as_count
+from episafe.core.checks import as_count, require
 from episafe.core.files import write_atomically
 from episafe.core.types import Document
 from episafe.lab.build import make_agent, make_problem, named_object
@@ -119,10 +119,10 @@ class Sweep:
             document = tomllib.loads(path.read_text())
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
             raise ValueError(f"{path} is not a TOML file: {error}") from error
-        if unknown := document.keys() - set(KEYS):
-            raise ValueError(f"{path} has unknown keys: {', '.join(sorted(unknown))}; there are {', '.join(KEYS)}")
-        if missing := [key for key in KEYS[1:] if key not in document]:
-            raise ValueError(f"{path} lacks {', '.join(missing)}")
+        unknown, missing = document.keys() - set(KEYS), set(KEYS[1:]) - document.keys()
+        text = f"{path} has unknown keys: {', '.join(sorted(unknown))}; there are {', '.join(KEYS)}"
+        require(not unknown, text, ValueError)
+        require(not missing, f"{path} lacks {', '.join(sorted(missing))}", ValueError)
         environments, agents = (_tables(path, kind, document[kind]) for kind in ("environment", "agent"))
         seeds, episodes = list(_seeds(document["seeds"])), as_count("episodes", document["episodes"])
         sweep = cls.product(environments, agents, seeds, episodes, document.get("title", path.stem))

@@ -240,7 +240,6 @@ def evidence_figure(
     threshold: float,
     weights: Sequence[float],
     unit: Unit = Unit(),  # noqa: B008  # a constant
-    label: str = "deployment",
     at: Sequence[int] = (),
 ) -> Figure:
     """Return why deployments were allowed: proved bounds of the components, and the weight of learned policies.
@@ -250,13 +249,12 @@ def evidence_figure(
         threshold: the limit.
         weights: of everything but the incumbent, per deployment.
         unit: of the limit, in which bounds are shown.
-        label: what the horizontal axis counts.
         at: the deployments of the weights, where they are not all.
     """
     places = at if len(at) else range(len(weights))
     with drawing(4.6, 2) as (figure, (upper, lower)):
         draw_bounds(upper, bounds, threshold, places[-1] + 1, unit)
-        draw_weights(lower, places, weights, label)
+        draw_weights(lower, places, weights, "deployment")
         _legend_below(figure, upper)
     return figure
 

@@ -26,6 +26,7 @@ import msgspec
 
 import episafe
 from episafe.core.agent import Agent
+from episafe.core.checks import require
 from episafe.core.errors import DamagedLog, InvalidEpisode
 from episafe.core.policy import Mixture
 from episafe.core.types import Document, Episode
@@ -285,9 +286,9 @@ class Service:
         self, session: Session, token: str, limits: Limits | None = None, reopen: Callable[[], Session] | None = None
     ) -> None:
         self.session, self.limits, self._reopen, self._opening = session, limits or Limits(), reopen, threading.Lock()
-        if not re.fullmatch("[!-~]{16,}", token):
-            make = "python -c 'import secrets; print(secrets.token_urlsafe())'"
-            raise ValueError(f"the token must have at least 16 ASCII characters and no spaces: make one with {make}")
+        text = "the token must have at least 16 ASCII characters and no spaces: make one with "
+        text += "python -c 'import secrets; print(secrets.token_urlsafe())'"
+        require(re.fullmatch("[!-~]{16,}", token), text, ValueError)
         self._token = token.encode()
         self._left, self._then, self._under_way = 2 * self.limits.rate, time.monotonic(), 0
         self._threads, self._planning = (ThreadPoolExecutor(self.limits.threads, "episafe-http") for _ in range(2))

@@ -11,6 +11,7 @@ import msgspec
 import numpy as np
 
 from episafe.core.agent import Agent
+from episafe.core.checks import require
 from episafe.core.errors import DamagedLog
 from episafe.core.types import INCUMBENT, Array, Document, Unit
 from episafe.session.events import (
@@ -62,8 +63,7 @@ def read_lines(location: str | Path, name: str | None = None, since: int = 0) ->
         yield from open_log(location, name).read(since)
         return
     path = (Path(location) / name if name else Path(location)) / "log.jsonl"
-    if not path.exists():
-        raise FileNotFoundError(f"{path} does not exist: give the folder of a session")
+    require(path.exists(), f"{path} does not exist: give the folder of a session", FileNotFoundError)
     with path.open("rb") as file:
         for line in islice(file, since, None):
             if line.endswith(b"\n"):
@@ -103,14 +103,13 @@ def audit(location: str | Path, agent: Agent | None = None, name: str | None = N
     notes, findings = list[str](), []
     try:
         for event in read_events(location, name):
-            if fault := next(_faults(state, event, notes), ""):
-                raise DamagedLog(fault)
+            fault = next(_faults(state, event, notes), "")
+            require(not fault, fault, DamagedLog)
             is_checked = isinstance(event.body, Deploy) and state.certifier is not None
             num_certificates += is_checked and set(event.body.weights) != {INCUMBENT}
             state.apply([event])
             has_head |= event.hash == head
-        if not has_head:
-            raise DamagedLog(f"no event has the hash {head}: events were cut off or changed")
+        require(has_head, f"no event has the hash {head}: events were cut off or changed", DamagedLog)
     except (ValueError, TypeError, KeyError, IndexError) as error:
         findings.append(f"event {state.number}: {error}")
     summary = f"{state.number} events are in order; the next one is not."
@@ -265,8 +264,8 @@ def explain(location: str | Path, deployment: int, name: str | None = None) -> t
             facts["outcome"] = {"kind": event.kind, "time": event.time, **msgspec.to_builtins(body)}
             break
         state.apply([event])
-    if not facts:
-        raise ValueError(f"there is no deployment {deployment}: the session has {state.num_deployed}, counted from 0")
+    text = f"there is no deployment {deployment}: the session has {state.num_deployed}, counted from 0"
+    require(facts, text, ValueError)
     task = state.task
     return facts, list(_lines(facts, [task.unit(one.name) for one in task.constraints], task.unit("reward")))
 

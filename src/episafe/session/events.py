@@ -343,8 +343,8 @@ def of_numbers(values: Numbers) -> Array:
     return np.array([math.nan if value is None else value for value in values])
 
 
-def as_recorded(value: Document) -> Document:
-    """Return plain values as the log has them."""
+def as_recorded(value: Document | Body) -> Document:
+    """Return a mapping or a body as the log has it."""
     found: Document = msgspec.json.decode(_encoder.encode(value))
     return found
 

@@ -23,8 +23,8 @@ import numpy as np
 
 from episafe.certify.safe_agent import changed_limits
 from episafe.core.agent import Agent, Candidate, Certifier
-from episafe.core.checks import as_reason
-from episafe.core.errors import InvalidEpisode, InvalidProblem
+from episafe.core.checks import as_reason, require
+from episafe.core.errors import InvalidEpisode
 from episafe.core.policy import Mixture, Policy
 from episafe.core.task import Task
 from episafe.core.types import INCUMBENT, Array, Document, Episode, PerLimit, Plan
@@ -122,10 +122,9 @@ class Session:
     def __init__(
         self, log: Log, agent: Agent, *, false_alarm: float = 0.01, timeout: float | None = None, on_alarm: str = "halt"
     ) -> None:
-        if on_alarm not in ("halt", "restart"):
-            raise InvalidProblem(f'on_alarm must be "halt" or "restart", got {on_alarm!r}')
-        if not 0 <= false_alarm < 1:
-            raise InvalidProblem(f"false_alarm must be in [0, 1), got {false_alarm}: give e.g. 0.01, or 0 for no tests")
+        require(on_alarm in ("halt", "restart"), f'on_alarm must be "halt" or "restart", got {on_alarm!r}')
+        text = f"false_alarm must be in [0, 1), got {false_alarm}: give e.g. 0.01, or 0 for no tests"
+        require(0 <= false_alarm < 1, text)
         self.log, self.agent, self.timeout, self.on_alarm = log, agent, timeout, on_alarm
         self.state = SessionState(agent)
         self._mutex = threading.RLock()
@@ -143,11 +142,9 @@ class Session:
         self._waiting: list[Request] = []  # for the next transaction
         self._acting: dict[int, Plan] = {}  # plans of pending deployments made here, by an agent without a certifier
         self._transact(lambda: [] if self.state.number else [first_event(agent, false_alarm)])
-        for name in self.state.changed_candidates:
-            raise InvalidProblem(
-                f"the candidate {name!r} is not the policy that the log has under this name; a changed policy is a new "
-                "candidate: give it another name"
-            )
+        changed = self.state.changed_candidates[:1]
+        text = "is not the policy that the log has under this name; a changed policy is a new candidate"
+        require(not changed, f"the candidate {', '.join(map(repr, changed))} {text}: give it another name")
         self._add_given_candidates()
 
     @property
@@ -517,8 +514,8 @@ class Session:
     def abandon(self, deployment: int | None, reason: str = "abandoned", utility: PerLimit = None) -> None:
         """State that a deployment will never be reported: it stays at its worst. `utility` is its total so far."""
         so_far = None if utility is None else tuple(np.atleast_1d(np.asarray(utility, dtype=np.float64)).tolist())
-        if so_far is not None and not np.isfinite(so_far).all():
-            raise InvalidEpisode(f"the utility so far must be finite, got {utility!r}")
+        text = f"the utility so far must be finite, got {utility!r}"
+        require(so_far is None or np.isfinite(so_far).all(), text, InvalidEpisode)
         self._transact(lambda: [Abandon(self._pending(deployment).id, as_reason(reason), so_far)])
 
     def read(
@@ -539,8 +536,8 @@ class Session:
 
         certifier, task = self._twin(), self.task
         policies = {name: self.state.policies[name] for name in certifier.bounds() if name != INCUMBENT}
-        if not policies:
-            raise ValueError("no candidate is on trial that a log could prove: add candidates before you read it")
+        text = "no candidate is on trial that a log could prove: add candidates before you read it"
+        require(policies, text, ValueError)
         episodes: list[Episode] = []
         if certifier.uses_traces:
             digests, episodes = logged_episodes(frame, task)
@@ -550,14 +547,14 @@ class Session:
             digests, shares, totals, assumes = logged_shares(frame, task, list(policies.values()), min_propensity)
             names, utilities = tuple(policies), totals[None]
         twice = len(self.state.logged & set(digests))
-        if twice:
-            raise ValueError(f"{twice} of {len(digests)} episodes were read before: an episode counts once")
+        text = f"{twice} of {len(digests)} episodes were read before: an episode counts once"
+        require(not twice, text, ValueError)
         counts = shares.any(axis=0)
         told = shares[:, counts].tolist(), utilities[:, counts].tolist()
 
         def decide() -> list[Body]:
-            if self.state.num_deployed:
-                raise ValueError(f"{self.state.num_deployed} deployments were made: read logs before the first one")
+            n = self.state.num_deployed
+            require(not n, f"{n} deployments were made: read logs before the first one", ValueError)
             body = LogEvidence(tuple(digests), names, *told, {}, f"{as_reason(reason)}. It assumes: {assumes}")
             twin = self._twin()
             twin.read_log(*body.evidence())

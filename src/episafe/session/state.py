@@ -17,7 +17,7 @@ import episafe
 from episafe.core.agent import Agent, Candidate, Certifier
 from episafe.core.errors import DamagedLog, InvalidProblem
 from episafe.core.policy import Mixture, Policy
-from episafe.core.task import Constraint, TableFeatures, Task
+from episafe.core.task import TableFeatures, Task
 from episafe.core.types import INCUMBENT, Array, Document, Episode, Plan, State
 from episafe.session.events import (
     START_HASH,
@@ -45,6 +45,7 @@ CERTIFIERS = {  # name in settings -> module, class and arguments, for audits wi
     "rollout": ("staged", "Staged", ("delta",)),
     "budget": ("guard", "Budget", ("window", "incumbent_least", "least", "form", "calendar", "alpha")),
 }
+MAY_DIFFER = {"statement", "monitors", "salt", "version", "units"}  # between `begin` and the agent of a later process
 LEARN_AT = 10_000  # episodes that wait for the learner at most, so that memory stays bounded
 MANY_OVERRIDES = 0.05  # of the reports: status() then warns
 RECENT = 500  # reports that the state remembers for people
@@ -483,24 +484,12 @@ def first_event(agent: Agent, false_alarm: float) -> Begin:
 
 
 def check_same(body: Begin, agent: Agent) -> None:
-    """Raise if a session was begun with another task or settings; the wording of the statement may differ."""
-    now = first_event(agent, 0.0)
-    if body.task != now.task:
-        raise InvalidProblem("the session began with another task: open it with the same one, or begin a new session")
-    was, told = (
-        {"limits": _said(one.limits), "incumbent": one.incumbent, **as_recorded(one.agent)} for one in (body, now)
-    )
+    """Raise if a session was begun with another task, incumbent, limits or settings."""
+    begun, new = (as_recorded(one) for one in (body, first_event(agent, 0.0)))
+    was, told = begun | begun["agent"], new | new["agent"]
     for name in was | told:
-        if name != "statement" and was.get(name) != told.get(name):
+        if name not in MAY_DIFFER and was.get(name) != told.get(name):
             raise InvalidProblem(
                 f"the session began with {name} = {was.get(name)!r}, the agent has {told.get(name)!r}: build the agent "
                 "as at the beginning (the log has later changes of limits), or begin a new session"
             )
-
-
-def _said(limits: tuple[Constraint, ...]) -> str:
-    """Return limits as text with all digits."""
-    return ", ".join(
-        f"{one.name} ≥ {one.threshold} (slack {one.slack}, least total {one.least_total}, cut {one.cut})"
-        for one in limits
-    )
