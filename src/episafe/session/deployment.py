@@ -30,7 +30,8 @@ class Deployment:
         self.plan, self.id = plan, None if made is None else made.id
         self.name = INCUMBENT if made is None else made.component
         self.component = made.index if made is not None and isinstance(plan.policy, Mixture) else None
-        self.policy: Policy = plan.parts.components[self.component or 0]
+        found = plan.policy
+        self.policy: Policy = found.components[self.component or 0] if isinstance(found, Mixture) else found
         self._session = session
         self._task = task = session.task
         self._rng: np.random.Generator | None = None

@@ -155,8 +155,8 @@ class Monitors:
 
     def alarms(self) -> list[AlarmRaised]:
         """Return the alarms that the tests have raised since they started."""
-        found = [self._alarm(c) for c in np.flatnonzero(self._best >= self._levels).tolist()]
-        for c in np.flatnonzero(self._drift.sums >= PERIOD).tolist():
+        found = [self._alarm(c) for c in (self._best >= self._levels).nonzero()[0].tolist()]
+        for c in (self._drift.sums >= PERIOD).nonzero()[0].tolist():
             found.append(alarm("drift", f"{self.names[c]}: replayed totals of what was deployed fell below the limit"))
         return found
 

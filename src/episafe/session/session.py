@@ -362,7 +362,8 @@ class Session:
             return self._fallback(f"planning failed: {type(error).__name__}: {error}")
         if plan is None:
             return self._fallback(problem or "no plan was made yet")
-        unknown = [one.name for one in plan.parts.components if isinstance(one, UnknownPolicy)]
+        policies = plan.policy.components if isinstance(plan.policy, Mixture) else (plan.policy,)
+        unknown = [one.name for one in policies if isinstance(one, UnknownPolicy)]
         if unknown:
             return self._fallback(f"this process does not know the policy {unknown[0]!r}: give it to the agent")
         return replace(plan, reason="; ".join(filter(None, (problem, plan.reason)))) if problem else plan

@@ -1,6 +1,7 @@
 """The state of a session, a fold over its events: `SessionState.apply` alone gives events a meaning."""
 
 import hashlib
+import math
 import secrets
 import threading
 from collections import defaultdict, deque
@@ -292,10 +293,8 @@ class SessionState:
             found = [self.policies.get(name) or UnknownPolicy(name) for name in names]
             only = len(names) == 1
             self._mixture = weights, found[0] if only else Mixture(found, list(body.weights.values()), names)
-        lam = of_numbers((body.lam,))[0]
-        return Plan(
-            self._mixture[1], body.source, of_numbers(body.bounds), body.level, body.reason, float(lam), body.id
-        )
+        lam = math.nan if body.lam is None else body.lam
+        return Plan(self._mixture[1], body.source, of_numbers(body.bounds), body.level, body.reason, lam, body.id)
 
     def due_alarms(self) -> list[AlarmRaised]:
         """Return the alarms that tests have raised and that are not logged yet."""
