@@ -75,24 +75,20 @@ def run_figure(record: Record) -> Figure:
     return figure
 
 
-def reward_figure(record: Record) -> Figure:
-    """Return the expected reward of the deployed policies, episode by episode."""
-    with drawing() as (figure, panels):
-        draw_reward(panels[0], record)
-    return figure
-
-
-def utility_figure(record: Record, c: int = 0) -> Figure:
-    """Return the expected utility of the deployed policies against limit c, episode by episode."""
-    with drawing() as (figure, panels):
-        draw_utility(panels[0], record, c)
+def signal_figure(record: Record, c: int | None = None) -> Figure:
+    """Return the expected utility of the deployed policies against limit c, or their reward, episode by episode."""
+    with drawing() as (figure, (axes,)):
+        if c is None:
+            draw_reward(axes, record)
+        else:
+            draw_utility(axes, record, c)
     return figure
 
 
 def acting_figure(record: Record) -> Figure:
     """Return which policy acted, as shares of the episodes over time."""
-    with drawing() as (figure, panels):
-        draw_acting(panels[0], record)
+    with drawing() as (figure, (axes,)):
+        draw_acting(axes, record)
     return figure
 
 
@@ -103,45 +99,48 @@ def with_unit(text: str, unit: Unit) -> str:
 
 def draw_reward(axes: Axes, record: Record) -> None:
     """Draw the expected reward of the deployed policies, or means of observed totals where that is unknown."""
-    unit = record.unit("reward")
-    _draw_values(axes, record.reward_values, record.reward_totals, unit)
-    if math.isfinite(record.optimum):
-        axes.axhline(unit.raw(record.optimum), color=GREEN, linestyle="--", label="constrained optimum")
-    start = record.settings.get("incumbent_reward")
-    if start is not None:
-        axes.axhline(unit.raw(float(start)), color=GREY, linestyle=":", label="incumbent")
-    exact = "Expected reward" if record.is_exact else "Reward"
-    _finish(axes, with_unit(f"{exact} per episode", unit))
+    start = float(record.settings.get("incumbent_reward", math.nan))
+    lines = ((record.optimum, GREEN, "--", "constrained optimum"), (start, GREY, ":", "incumbent"))
+    _draw_signal(axes, record, "reward", record.reward_values, record.reward_totals, lines)
 
 
 def draw_utility(axes: Axes, record: Record, c: int) -> None:
     """Draw the expected utility of the deployed policies against limit c, or means of totals where that is unknown."""
-    name = record.limit_names[c]
-    unit, totals = record.unit(name), record.utility_totals
-    _draw_values(axes, column(record.utility_values, c), None if totals is None else column(totals, c), unit)
-    b = float(np.atleast_1d(record.threshold)[c])
-    axes.axhline(unit.raw(b), color=RED, linestyle="--", label=f"limit: {unit.bound}")
-    exact = f"Expected {name}" if record.is_exact else name.capitalize()
-    _finish(axes, with_unit(f"{exact} per episode", unit))
+    name, totals, b = record.limit_names[c], record.utility_totals, float(np.atleast_1d(record.threshold)[c])
+    observed = None if totals is None else column(totals, c)
+    line = b, RED, "--", f"limit: {record.unit(name).bound}"
+    _draw_signal(axes, record, name, column(record.utility_values, c), observed, [line])
 
 
-def _draw_values(axes: Axes, values: Array, totals: Array | None, unit: Unit) -> None:
-    """Draw exact values of the deployed policies, or means of observed totals where these are unknown."""
+def _draw_signal(
+    axes: Axes,
+    record: Record,
+    name: str,
+    values: Array,
+    totals: Array | None,
+    lines: Iterable[tuple[float, str, str, str]],
+) -> None:
+    """Draw exact values, or means of observed totals where these are unknown, and the lines that are known."""
+    unit, n = record.unit(name), window(len(values))
     if np.isfinite(values).all():
         at = thin(len(values))
         axes.plot(at + 1, unit.raw(values[at]), color=BLUE, label="deployed policy")
     elif totals is not None:
-        n = window(len(totals))
-        means = np.convolve(totals, np.full(n, 1 / n), "valid")
-        at = thin(len(means))
-        axes.plot(at + n, unit.raw(means[at]), color=BLUE, label=f"mean of {n} episodes")
+        sums = np.concatenate([[0.0], np.cumsum(totals)])
+        at = thin(len(totals) - n + 1)
+        axes.plot(at + n, unit.raw((sums[at + n] - sums[at]) / n), color=BLUE, label=f"mean of {n} episodes")
+    for value, colour, style, label in lines:
+        if math.isfinite(value):
+            axes.axhline(unit.raw(value), color=colour, linestyle=style, label=label)
+    exact = f"Expected {name}" if record.is_exact else name.capitalize()
+    _finish(axes, with_unit(f"{exact} per episode", unit))
 
 
-def _finish(axes: Axes, title: str, label: str = "episode") -> None:
+def _finish(axes: Axes, title: str, label: str = "episode", ncols: int = 3) -> None:
     """Give a panel its title, and a legend below it."""
     axes.set_title(title)
     axes.set_xlabel(label)
-    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.24), fontsize=9, ncols=3, handlelength=1.6)
+    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.24), fontsize=9, ncols=ncols, handlelength=1.6)
 
 
 def draw_acting(axes: Axes, record: Record) -> None:
@@ -196,9 +195,7 @@ def _bands(curves: Mapping[str, Sequence[Array]], title: str, colours: Mapping[s
     with drawing(2.9 + 0.12 * len(curves)) as (figure, (axes,)):
         for name, runs in curves.items():
             draw_band(axes, runs, colours[name], name)
-        axes.set_title(title)
-        axes.set_xlabel("episode")
-        axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.2), fontsize=9, ncols=2, handlelength=1.6)
+        _finish(axes, title, ncols=2)
     return figure
 
 

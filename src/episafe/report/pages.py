@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
+from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 from matplotlib.figure import Figure
 
 import episafe
@@ -50,17 +50,15 @@ def read_sweep(folder: Path) -> tuple[list[Record], str]:
 
 
 @cache
-def _environment() -> Environment:
-    return Environment(
-        loader=PackageLoader("episafe.report"), autoescape=select_autoescape(), undefined=StrictUndefined
-    )
+def environment(*packages: str) -> Environment:
+    """Return the templates of some packages and of this one."""
+    loaders = [PackageLoader(one) for one in (*packages, "episafe.report")]
+    return Environment(loader=ChoiceLoader(loaders), autoescape=True, undefined=StrictUndefined)
 
 
 def render(template: str, **facts: Any) -> str:
     """Return a page from a template of this package."""
-    environment = _environment()
-    style = environment.get_template("style.css").render()
-    return environment.get_template(template).render(style=style, version=episafe.__version__, **facts)
+    return environment().get_template(template).render(version=episafe.__version__, **facts)
 
 
 # one run
@@ -109,8 +107,8 @@ def _cards(record: Record) -> list[tuple[str, str, str]]:
 def _reached(record: Record) -> list[dict[str, str]]:
     exact = "Exact values of the deployed policies." if record.is_exact else "Means of observed totals."
     caption = f"{exact} The limit applies to the expectation, not to single episodes."
-    utilities = (figures.utility_figure(record, c) for c in range(len(record.limit_names)))
-    return [shown(figures.reward_figure(record), exact), *(shown(one, caption) for one in utilities)]
+    utilities = [shown(figures.signal_figure(record, c), caption) for c in range(len(record.limit_names))]
+    return [shown(figures.signal_figure(record), exact), *utilities]
 
 
 def _allowed(record: Record) -> list[dict[str, str]]:

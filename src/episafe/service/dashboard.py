@@ -8,12 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
-from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
 
 import episafe
 from episafe.core.types import INCUMBENT, Document, Unit
 from episafe.report.figures import evidence_figure, to_svg, totals_figure
+from episafe.report.pages import environment
 from episafe.session.audit import read_events
 from episafe.session.events import Deploy, of_numbers
 from episafe.session.monitors import REMEDIES
@@ -35,17 +34,13 @@ class Follower:
         self.location, self.name, self.state = location, name, SessionState()
         self._history: list[tuple[int, float, dict[str, list[float]]]] = []  # deployment, learned weight, bounds
         self._stride, self._lock, self._drawn = 1, threading.Lock(), (-1, [""])
-        environment = Environment(
-            loader=ChoiceLoader([PackageLoader("episafe.service"), PackageLoader("episafe.report")]),
-            autoescape=True,
-            undefined=StrictUndefined,
-        )
-        environment.filters |= {
+        templates = environment("episafe.service")
+        templates.filters |= {
             "number": _number,
             "moment": lambda time: time[:19].replace("T", " "),
             "percent": lambda share: f"{100 * share:.0f}\N{NO-BREAK SPACE}%",
         }
-        self._template, self._style = (environment.get_template(one) for one in ("dashboard.html", "style.css"))
+        self._template = templates.get_template("dashboard.html")
         self.read()
 
     def read(self) -> None:
@@ -80,7 +75,6 @@ class Follower:
                 units=units,
                 shown=lambda c, total: "–" if total is None else _number(units[c].raw(total)),
                 reward=lambda total: "–" if total is None else _number(reward.raw(total)),
-                style=Markup(self._style.render()),
                 version=episafe.__version__,
                 title="Session " + (self.name or Path(str(self.location)).resolve().name),
                 refresh=refresh,

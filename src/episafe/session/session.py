@@ -547,15 +547,14 @@ class Session:
         else:
             digests, shares, totals, assumes = logged_shares(frame, task, list(policies.values()), min_propensity)
             names, utilities = tuple(policies), totals[None]
-        twice = len(self.state.logged & set(digests))
-        text = f"{twice} of {len(digests)} episodes were read before: an episode counts once"
-        require(not twice, text, ValueError)
         counts = shares.any(axis=0)
         told = shares[:, counts].tolist(), utilities[:, counts].tolist()
 
         def decide() -> list[Body]:
-            n = self.state.num_deployed
+            n, twice = self.state.num_deployed, len(self.state.logged & set(digests))
             require(not n, f"{n} deployments were made: read logs before the first one", ValueError)
+            text = f"{twice} of {len(digests)} episodes were read before: an episode counts once"
+            require(not twice, text, ValueError)
             body = LogEvidence(tuple(digests), names, *told, {}, f"{as_reason(reason)}. It assumes: {assumes}")
             twin = self._twin()
             twin.read_log(*body.evidence())
