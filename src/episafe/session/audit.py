@@ -245,18 +245,12 @@ def explain(location: str | Path, deployment: int, name: str | None = None) -> t
         body = event.body
         if isinstance(body, Deploy) and body.id == deployment:
             proved = state.bounds()
-            facts = {
+            facts = msgspec.structs.asdict(body) | {
+                "deployment": deployment,
                 "event": event.number,
                 "time": event.time,
-                "deployment": deployment,
-                "component": body.component,
-                "weights": body.weights,
-                "bounds": list(body.bounds),
                 "proved": {key: proved[key].tolist() if key in proved else None for key in body.weights},
                 "limits": {one.name: one.threshold for one in state.task.constraints},
-                "reason": body.reason,
-                "level": body.level,
-                "episode_id": body.episode_id,
                 "halted": state.halted,
                 "outcome": None,
             }

@@ -44,11 +44,9 @@ else:
                         raise TimeoutError(f"{path} is locked by another process for {LOCK_TIMEOUT:g} s") from None
                     time.sleep(pause)
                     pause = min(2 * pause, 0.01)
-            try:
-                yield
-            finally:
-                fcntl.flock(file, fcntl.LOCK_UN)  # a process that was forked meanwhile has the file open, too
+            yield
         finally:
+            fcntl.flock(file, fcntl.LOCK_UN)  # a process that was forked meanwhile has the file open, too
             os.close(file)
 
 

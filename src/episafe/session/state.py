@@ -127,7 +127,7 @@ class SessionState:
             self.agent.claim("a session")
         self._unlearned: deque[Episode | None] = deque()  # None where the learner restarts
         self.learning = threading.RLock()  # held by the thread that uses the learner
-        self._mixture: tuple[list[tuple[str, float]], Mixture | Policy] = [], UnknownPolicy("")
+        self._mixture: tuple[list[tuple[str, float]], Mixture] = [], Mixture([UnknownPolicy("")], [1.0])
 
     # the meaning of events
 
@@ -291,10 +291,12 @@ class SessionState:
         if self._mixture[0] != weights:
             names = tuple(body.weights)
             found = [self.policies.get(name) or UnknownPolicy(name) for name in names]
-            only = len(names) == 1
-            self._mixture = weights, found[0] if only else Mixture(found, list(body.weights.values()), names)
-        lam = math.nan if body.lam is None else body.lam
-        return Plan(self._mixture[1], body.source, of_numbers(body.bounds), body.level, body.reason, lam, body.id)
+            self._mixture = weights, Mixture(found, list(body.weights.values()), names)
+        parts, lam = self._mixture[1], math.nan if body.lam is None else body.lam
+        policy = parts if len(weights) > 1 else parts.components[0]
+        plan = Plan(policy, body.source, of_numbers(body.bounds), body.level, body.reason, lam, body.id)
+        plan.__dict__["parts"] = parts  # cached: making them again takes as long as the rest
+        return plan
 
     def due_alarms(self) -> list[AlarmRaised]:
         """Return the alarms that tests have raised and that are not logged yet."""
