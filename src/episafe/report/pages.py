@@ -181,11 +181,16 @@ def _section(place: str, groups: Mapping[str, Sequence[Record]], colours: Mappin
             shown(figures.regret_figure(groups, colours), f"{runs}; lower is better."),
             shown(figures.violation_figure(groups, colours), f"{runs}; 0 if all kept the limit."),
         ]
-    rows = [(_comparison_row if exact else _observed_row)(name, group) for name, group in groups.items()]
+    told = _compared if exact else _observed
+    acted = {name: np.mean([one.incumbent_acted().mean() for one in group]) for name, group in groups.items()}
+    rows = [
+        {"agent": name, "runs": len(group), "incumbent": percent(float(acted[name])), **told(group)}
+        for name, group in groups.items()
+    ]
     return {"title": place, "exact": exact, "figures": drawn, "rows": rows}
 
 
-def _observed_row(name: str, group: Sequence[Record]) -> Document:
+def _observed(group: Sequence[Record]) -> Document:
     """Return means of observed totals over the last window of each run, where exact values are unknown."""
     last = [slice(-window(len(one.sources)), None) for one in group]
     rewards, utilities = (
@@ -193,28 +198,22 @@ def _observed_row(name: str, group: Sequence[Record]) -> Document:
         for column in ([one.reward_totals for one in group], [one.utility_totals for one in group])
     )
     return {
-        "agent": name,
-        "runs": len(group),
         "reward": plus_minus(rewards),
         "utility": ", ".join(plus_minus(column) for column in np.reshape(utilities, (len(utilities), -1)).T),
         "limit": ", ".join(f"{b:.4g}" for b in np.atleast_1d(group[0].threshold)),
-        "incumbent": percent(float(np.mean([one.incumbent_acted().mean() for one in group]))),
         "violating": 0,
     }
 
 
-def _comparison_row(name: str, group: Sequence[Record]) -> Document:
+def _compared(group: Sequence[Record]) -> Document:
     regrets = np.array([float(one.regret()[-1]) for one in group])
     violations = np.array([float(np.sum(one.violation()[-1])) for one in group])
     violating = sum(bool(one.violating().any()) for one in group)
     return {
-        "agent": name,
-        "runs": len(group),
         "regret": plus_minus(regrets),
         "violation": plus_minus(violations) if violating else "0",
         "violating": violating,
         "share": percent(float(np.mean([one.violating().mean() for one in group]))),
-        "incumbent": percent(float(np.mean([one.incumbent_acted().mean() for one in group]))),
     }
 
 

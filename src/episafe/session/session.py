@@ -95,8 +95,7 @@ def open(
             all trials end, the proposer keeps the last 14 traces and proposes again. Bounds of later proposals use the
             δ that is left.
     """
-    log = open_log(location, name)
-    return Session(log, agent, false_alarm=false_alarm, timeout=timeout, on_alarm=on_alarm)
+    return Session(open_log(location, name), agent, false_alarm=false_alarm, timeout=timeout, on_alarm=on_alarm)
 
 
 @dataclass(eq=False)
