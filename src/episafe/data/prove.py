@@ -505,16 +505,16 @@ def _numbers(values: ArrayLike, name: str) -> Array:
         found = np.asarray(values, dtype=np.float64)
     except (TypeError, ValueError) as error:
         raise InvalidEpisode(f"the column {name!r} has values that are not numbers ({error}): correct them") from error
-    said = f"of the column {name!r} is"
-    _refuse_where(~np.isfinite(found), lambda i: f"row {i} {said} {found[i]}: give a finite number")
+    place = f"of the column {name!r} is"
+    _refuse_where(~np.isfinite(found), lambda i: f"row {i} {place} {found[i]}: give a finite number")
     return found
 
 
 def _whole(values: ArrayLike, name: str) -> IntArray:
     """Return a column as whole numbers from 0."""
     found = _numbers(values, name)
-    said = f"of the column {name!r} is"
-    _refuse_where((found < 0) | (found != np.floor(found)), lambda i: f"row {i} {said} {found[i]:g}: number from 0")
+    place = f"of the column {name!r} is"
+    _refuse_where((found < 0) | (found != np.floor(found)), lambda i: f"row {i} {place} {found[i]:g}: number from 0")
     return found.astype(np.int64)
 
 
