@@ -579,7 +579,7 @@ def test_a_session_is_reopened_with_the_same_settings_and_features(tmp_path):
     es.open(tmp_path / "phi", features(0.5)).close()
     es.open(tmp_path / "phi", features(0.5)).close()
     for other in (features(0.6), features(0.5, 20.0)):
-        with pytest.raises(es.InvalidProblem, match="another task"):
+        with pytest.raises(es.InvalidProblem, match="began with task ="):
             es.open(tmp_path / "phi", other)
 
 

@@ -3,10 +3,10 @@
 import json
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
@@ -16,6 +16,11 @@ from rich.table import Table
 
 import episafe
 from episafe.core.errors import DamagedLog, Infeasible
+
+if TYPE_CHECKING:
+    from episafe.core.agent import Agent
+    from episafe.core.types import Document
+    from episafe.lab.sweep import Sweep
 
 FAILED, USAGE, UNSAFE, DAMAGED = 1, 2, 3, 4  # exit codes; 0 is success
 console, errors = Console(highlight=False, soft_wrap=True), Console(stderr=True, highlight=False, soft_wrap=True)
@@ -69,7 +74,7 @@ def _fail(error: Exception, code: int) -> None:
     raise typer.Exit(code) from error
 
 
-def show(found: Any, as_json: bool, lines: list[str]) -> None:
+def show(found: object, as_json: bool, lines: list[str]) -> None:
     """Print JSON for programs, or lines for people."""
     if as_json:
         print(json.dumps(found, default=str))
@@ -108,7 +113,7 @@ def list_(as_json: AsJson = False) -> None:
     from episafe.algorithms import registered_agents
     from episafe.envs import ENVIRONMENTS, options_of
 
-    found: dict[str, dict[str, Any]] = {
+    found: dict[str, Document] = {
         "environments": {name: options_of(name) for name in ENVIRONMENTS},
         "agents": {name: facts.summary for name, (facts, _) in sorted(registered_agents().items())},
     }
@@ -158,9 +163,10 @@ def run(
     show({"settings": record.settings, "verdict": lines[-1]}, as_json, [escape(line) for line in lines])
 
 
-def _options(changes: list[str]) -> tuple[dict[str, Any], dict[str, Any]]:
+def _options(changes: list[str]) -> "tuple[Document, Document]":
     """Return the options of the environment and of the agent; values are read as JSON where possible."""
-    env, agent = dict[str, Any](), dict[str, Any]()
+    env: Document = {}
+    agent: Document = {}
     for change in changes:
         name, equals, text = change.partition("=")
         if not equals:
@@ -169,10 +175,7 @@ def _options(changes: list[str]) -> tuple[dict[str, Any], dict[str, Any]]:
             value = json.loads(text)
         except json.JSONDecodeError:
             value = text
-        if name.startswith("env."):
-            env[name[4:]] = value
-        else:
-            agent[name] = value
+        (env if name.startswith("env.") else agent)[name.removeprefix("env.")] = value
     return env, agent
 
 
@@ -209,21 +212,25 @@ def sweep(
     _run_sweep(lambda: Sweep.read(file), out or Path(file.stem), workers, on, as_json)
 
 
-def _run_sweep(make: Callable[[], Any], out: Path, workers: int | None, on: str, as_json: bool) -> None:
+def _run_sweep(
+    make: Callable[[], "Sweep"],
+    out: Path,
+    workers: int | None,
+    on: str,
+    as_json: bool,
+    write: Callable[[Path], Path] | None = None,
+) -> None:
+    """Run what is missing of a sweep, write its page, and say which runs failed."""
     from episafe.report.pages import write_report
 
     with exit_codes():
         asked = make()
         with progress(asked.title) as advance:
             failures = asked.run(out, workers, on, advance)
-        page = write_report(out) if len(failures) < len(asked.jobs) else None
-    _finish(out, page, failures, as_json)
-
-
-def _finish(out: Path, page: Path | None, failures: Mapping[str, str], as_json: bool) -> None:
+        page = (write or write_report)(out) if len(failures) < len(asked.jobs) else None
     for name, reason in list(failures.items())[:10]:
         errors.print(f"[red]failed:[/red] {escape(name)}: {escape(reason)}")
-    show({"folder": str(out), "page": str(page), "failed": dict(failures)}, as_json, [f"page: {page}"] if page else [])
+    show({"folder": str(out), "page": str(page), "failed": failures}, as_json, [f"page: {page}"] if page else [])
     if failures:
         raise typer.Exit(FAILED)
 
@@ -250,17 +257,14 @@ def benchmark(
         console.print(f"{number} runs again: " + ("\n".join(faults) or "all results are reproduced"))
         raise typer.Exit(1 if faults else 0)
     with exit_codes():
-        agents = [(name, dict[str, Any]()) for name in agent or ["safe", "opse-tuned", "incumbent"]]
+        agents = [(name, dict[str, object]()) for name in agent or ["safe", "opse-tuned", "incumbent"]]
         names = list(bench.SETS) if sets == "all" else sets.split(",")
         asked = bench.benchmark(agents, names, problems, episodes)
         left_out = bench.unplayable([one for one, _ in agents], names)
         asked.check()
-        with progress(asked.title) as advance:
-            failures = asked.run(out, workers, on, advance)
-        page = bench.write_results(asked, out, left_out) if len(failures) < len(asked.jobs) else None
     for (name, where), reason in left_out.items():
         errors.print(f"left out: {escape(name)} on {where}: {escape(reason)}")
-    _finish(out, page, failures, as_json)
+    _run_sweep(lambda: asked, out, workers, on, as_json, lambda folder: bench.write_results(asked, folder, left_out))
 
 
 @command("episafe report shop")
@@ -307,7 +311,7 @@ def check(
         raise typer.Exit(UNSAFE)
 
 
-def _agent(builder: str | None) -> Any:
+def _agent(builder: str | None) -> "Agent | None":
     from episafe.lab.build import named_object
 
     return None if builder is None else named_object(builder)()
@@ -326,9 +330,7 @@ def audit(
 
     with exit_codes():
         found = audit_log(location, agent=_agent(agent), name=name, head=head)
-    word = "[green]PASSED[/green]" if found.passed else "[red]FAILED[/red]"
-    lines = [f"{word} {escape(str(found.summary))}", *map(escape, found.findings)]
-    show({"passed": found.passed, "findings": list(found.findings)}, as_json, lines)
+    show({"passed": found.passed, "findings": list(found.findings)}, as_json, [escape(str(found))])
     if not found.passed:
         raise typer.Exit(DAMAGED)
 

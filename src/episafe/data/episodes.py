@@ -19,24 +19,29 @@ A log supports a certificate only if it was not selected by its outcomes and com
 import csv
 import io
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from episafe.core.checks import require
 from episafe.core.errors import DamagedLog, InvalidEpisode
 from episafe.core.files import write_atomically
-from episafe.core.task import Task, task_of
-from episafe.core.types import ENDED, START, Episode, is_outside
+from episafe.core.task import ProblemLike, Task, task_of
+from episafe.core.types import ENDED, START, Document, Episode, is_outside
 
-Row = dict[str, Any]
+if TYPE_CHECKING:
+    from narwhals.typing import IntoDataFrame
+
+Row = Document  # column -> value
 FRAMES = "pandas", "polars", "pyarrow"  # libraries of data frames, in the order in which they are looked for
 TRUE, FALSE = ("1", "1.0", "true"), ("0", "0.0", "false", "", "none", "nan")
 
 
-def read_episodes(source: Any, problem: Any = None) -> list[Episode]:
+def read_episodes(source: "str | Path | IntoDataFrame", problem: ProblemLike | None = None) -> list[Episode]:
     """Return the episodes of a CSV or Parquet file or of a data frame, in order of first appearance.
 
     Args:
@@ -46,23 +51,22 @@ def read_episodes(source: Any, problem: Any = None) -> list[Episode]:
     """
     task = None if problem is None else task_of(problem)
     place, rows = _rows_of(source)
-    if not rows:
-        raise DamagedLog(f"{place} has no rows: write one per step")
+    require(rows, f"{place} has no rows: write one per step", DamagedLog)
     columns = list(rows[0])
     totals = [name for name in columns if name.startswith("total_utility")]
     needed = ["episode"] if totals else ["episode", "step", "action"]
     for name in needed:
-        if name not in columns:
-            raise DamagedLog(f"{place} has no column {name!r}: add it; it has {', '.join(columns)}")
+        text = f"{place} has no column {name!r}: add it; it has {', '.join(columns)}"
+        require(name in columns, text, DamagedLog)
     if totals:
         return [_of_totals(row, totals, f"{place}, episode {row['episode']}") for row in rows]
-    grouped: dict[Any, list[Row]] = {}
+    grouped: dict[Hashable, list[Row]] = {}
     for row in rows:
         grouped.setdefault(row["episode"], []).append(row)
     return [_episode(steps, columns, task, f"{place}, episode {label}") for label, steps in grouped.items()]
 
 
-def _rows_of(source: Any) -> tuple[str, list[Row]]:
+def _rows_of(source: "str | Path | IntoDataFrame") -> tuple[str, list[Row]]:
     """Return what errors call the source, and its rows."""
     if not isinstance(source, str | Path):
         import narwhals as nw
@@ -102,8 +106,7 @@ def _episode(steps: list[Row], columns: Sequence[str], task: Task | None, place:
     state, following = _axes(columns, "state", place), _axes(columns, "next_state", place)
     chance = _axes(columns, "chance", place) if {"chance", "chance_0"} & set(columns) else []
     ended = [_is_true(row, place) for row in steps]
-    if any(ended[:-1]):
-        raise DamagedLog(f"{place} has rows after the step that terminated it: leave them out")
+    require(not any(ended[:-1]), f"{place} has rows after the step that terminated it: leave them out", DamagedLog)
     states = [_value(row, state) for row in steps]
     states.append(ENDED if ended[-1] else _value(steps[-1], following))
     actions = [int(_number(row, "action", place)) for row in steps]
@@ -121,29 +124,17 @@ def _episode(steps: list[Row], columns: Sequence[str], task: Task | None, place:
 
 def _completed(task: Task, episode: Episode, place: str) -> Episode:
     """Return the episode with the dummy first step and the steps after an early end, checked by the task."""
-    states, actions, rewards, utilities = (
-        list(episode.states),
-        list(episode.actions),
-        episode.rewards,
-        episode.utilities,
-    )
-    H, brought = int(task.horizon or 0), list(episode.trace[1]) if episode.trace else []
+    first = [START] if task.random_start else []
+    steps = len(first) + len(episode.actions)
+    rest = [ENDED] * max(int(task.horizon or 0) - steps, 0) if is_outside(episode.states[-1]) else []
 
-    def add(position: int, state: Any) -> None:
-        states.insert(position, state)
-        actions.insert(min(position, len(actions)), 0)
-        reward, utility = task.outside[state]
-        if rewards is not None:
-            rewards.insert(min(position, len(rewards)), reward)
-        if utilities is not None:
-            utilities.insert(min(position, len(utilities)), list(utility))
+    def framed(values: Any, outside: Callable[[tuple[str]], Any]) -> Any:
+        return None if values is None else [*map(outside, first), *values, *map(outside, rest)]
 
-    if task.random_start:
-        add(0, START)
-    while is_outside(states[-1]) and len(actions) < H:
-        add(len(states), ENDED)
-        brought.append(None)
-    trace = (episode.trace[0], tuple(brought)) if episode.trace else None
+    states, actions = framed(episode.states, lambda state: state), framed(episode.actions, lambda state: 0)
+    rewards = framed(episode.rewards, lambda state: task.outside[state][0])
+    utilities = framed(episode.utilities, lambda state: task.outside[state][1])
+    trace = None if episode.trace is None else (episode.trace[0], (*episode.trace[1], *[None] * len(rest)))
     try:
         return task.read(Episode(states, actions, rewards, utilities, trace=trace))
     except InvalidEpisode as error:
@@ -164,26 +155,25 @@ def _axes(columns: Sequence[str], name: str, place: str) -> list[str]:
         return [name]
     count = sum(one.startswith(f"{name}_") and one[len(name) + 1 :].isdigit() for one in columns)
     axes = [f"{name}_{i}" for i in range(count)]
-    if not axes or not set(axes) <= set(columns):
-        raise DamagedLog(f"{place} has no column {name!r}, nor {name}_0, {name}_1, … without a gap: add it")
+    text = f"{place} has no column {name!r}, nor {name}_0, {name}_1, … without a gap: add it"
+    require(axes and set(axes) <= set(columns), text, DamagedLog)
     return axes
 
 
-def _value(row: Row, axes: Sequence[str], several: Any = np.array) -> Any:
+def _value(row: Row, axes: Sequence[str], several: Callable[[list[Any]], Any] = np.array) -> Any:
     """Return the value of one column, or those of several together."""
     values = [_plain(row[name]) for name in axes]
     return several(values) if axes[0].endswith("_0") else values[0]
 
 
-def _plain(given: Any) -> Any:
+def _plain(given: object) -> object:
     """Return a number where it is one, else the text; None where there is nothing."""
     if given is None or given == "" or (isinstance(given, float) and math.isnan(given)):
         return None
-    for kind in (int, float) if isinstance(given, str) else ():
-        try:
-            return kind(given)
-        except ValueError:
-            continue
+    if isinstance(given, str):
+        for kind in (int, float):
+            with suppress(ValueError):
+                return kind(given)
     return given
 
 
@@ -199,12 +189,13 @@ def _number(row: Row, name: str, place: str) -> float:
 
 def _is_true(row: Row, place: str) -> bool:
     given = str(row.get("terminated", "")).lower()
-    if given not in TRUE + FALSE:
-        raise DamagedLog(f"{place}: terminated is {given!r}: write 1 or 0")
+    require(given in TRUE + FALSE, f"{place}: terminated is {given!r}: write 1 or 0", DamagedLog)
     return given in TRUE
 
 
-def write_episodes(path: str | Path, episodes: Iterable[Episode], problem: Any, labels: Sequence[str] = ()) -> int:
+def write_episodes(
+    path: str | Path, episodes: Iterable[Episode], problem: ProblemLike, labels: Sequence[str] = ()
+) -> int:
     """Write episodes to a CSV or Parquet file that `read_episodes` reads, and return how many.
 
     Args:
@@ -214,10 +205,9 @@ def write_episodes(path: str | Path, episodes: Iterable[Episode], problem: Any, 
         labels: an id for each episode; numbers by default.
     """
     task, path, found = task_of(problem), Path(path), list(episodes)
-    if not found:
-        raise ValueError("there is no episode to write: report some first")
-    if len({episode.states is None for episode in found}) > 1:
-        raise ValueError("some episodes have totals only and others have steps: write them to two files")
+    require(found, "there is no episode to write: report some first", ValueError)
+    is_mixed = len({episode.states is None for episode in found}) > 1
+    require(not is_mixed, "some episodes have totals only and others have steps: write them to two files", ValueError)
     names = labels or [str(number) for number in range(len(found))]
     rows = [row for name, one in zip(names, found, strict=True) for row in _step_rows(name, task.read(one), task)]
     columns = list(dict.fromkeys(name for row in rows for name in row))
@@ -259,7 +249,7 @@ def _step_rows(label: str, episode: Episode, task: Task) -> Iterator[Row]:
         yield row
 
 
-def _cells(name: str, value: Any) -> Row:
+def _cells(name: str, value: object) -> Row:
     """Return a state or chance value as columns: one, or one per coordinate."""
     if isinstance(value, np.ndarray | tuple | list):
         flat = np.ravel(value).tolist() if isinstance(value, np.ndarray) else list(value)
@@ -267,7 +257,7 @@ def _cells(name: str, value: Any) -> Row:
     return {name: value.item() if isinstance(value, np.generic) else value}
 
 
-def as_frame(table: dict[str, Any], library: str = "") -> Any:
+def as_frame(table: Document, library: str = "") -> Any:
     """Return columns as a data frame of a library; by default of the first installed of `FRAMES`, else the dict."""
     names = [library] if library else [name for name in FRAMES if find_spec(name)]
     if not names:

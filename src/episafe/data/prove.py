@@ -11,18 +11,22 @@ import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pkgutil import resolve_name
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
-from episafe.core.checks import TOLERANCE, as_array, as_distributions, as_number, as_probability, is_number
+from episafe.core.checks import TOLERANCE, as_array, as_distributions, as_number, as_probability, is_number, require
 from episafe.core.errors import InvalidEpisode, InvalidProblem
 from episafe.core.policy import FunctionPolicy, Policy, StepPolicy, TablePolicy, as_policy
 from episafe.core.task import Constraint, Task
-from episafe.core.types import Array, Episode, IntArray
+from episafe.core.types import Array, Episode, IntArray, State
 from episafe.data.episodes import read_episodes
 from episafe.kernels.wealth import BET_WEIGHTS, BETS, credit_log, new_wealth
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+    from narwhals.typing import IntoDataFrame
 
 FORMS = {0.0: 0.7, 0.3: 0.3}  # the part c of the importance-weighted total in a bet -> the weight of these bets
 FALSE_ALARM = 0.01  # of the test that the mean of ρ is 1
@@ -70,7 +74,7 @@ class Proof:
     mean_ratio: float
     alarm: str
     episodes_needed: float
-    groups: Mapping[Any, "Proof"] = field(default_factory=dict, repr=False)
+    groups: Mapping[Hashable, "Proof"] = field(default_factory=dict, repr=False)
     shares: Array = field(default_factory=lambda: np.zeros(0), repr=False)
     totals: Array = field(default_factory=lambda: np.zeros(0), repr=False)
 
@@ -105,7 +109,7 @@ class Proof:
             f"1/{self.largest_ratio:.4g} of an episode of the candidate."
         )
 
-    def plot(self) -> Any:
+    def plot(self) -> "Figure":
         """Return a matplotlib figure of the bound against the number of matching episodes, with the limit."""
         return resolve_name("episafe.report.figures:proof_figure")(self)  # reports stand above data
 
@@ -137,7 +141,7 @@ class Steps(NamedTuple):
     steps: IntArray
     actions: IntArray
     propensities: Array
-    states: Sequence[Any]
+    states: Sequence[State]
     totals: Array
     labels: Sequence[Hashable]
     groups: Sequence[Hashable]
@@ -145,7 +149,7 @@ class Steps(NamedTuple):
 
 
 def prove(
-    frame: Any,
+    frame: "IntoDataFrame",
     candidate: object,
     limit: float | Constraint,
     *,
@@ -186,8 +190,8 @@ def prove(
     threshold = limit.threshold if isinstance(limit, Constraint) else as_number("limit", limit)
     least, most = (as_number("total_range", one) for one in total_range)
     as_probability("delta", delta)
-    if not least < threshold <= most:
-        raise InvalidProblem(f"the limit {threshold:g} is not in total_range {least, most}: give totals of an episode")
+    inside = least < threshold <= most
+    require(inside, f"the limit {threshold:g} is not in total_range {least, most}: give totals of an episode")
     steps = read_steps(frame, [limit.name if isinstance(limit, Constraint) else ""], by)
     numbers = np.arange(len(steps.starts))
     if split is not None:
@@ -196,17 +200,17 @@ def prove(
         first, numbers = (np.sort(one) for one in np.split(drawn, [round(split * len(numbers))]))
         if callable(candidate) and not isinstance(candidate, Policy):
             candidate = candidate(_part(frame, {steps.labels[i] for i in first.tolist()}))
-    if not len(numbers):
-        raise InvalidEpisode("the log has no episode that could prove anything: give more, or a smaller split")
+    text = "the log has no episode that could prove anything: give more, or a smaller split"
+    require(len(numbers), text, InvalidEpisode)
     shares, largest = shares_of_log(steps, as_policy(candidate, 0), min_propensity)
     totals = steps.totals[:, 0]
-    outside = (totals < least - TOLERANCE) | (totals > most + TOLERANCE)
-    if outside.any():
-        i = int(np.argmax(outside))
-        raise InvalidEpisode(
-            f"episode {steps.labels[i]!r} has a total utility of {totals[i]:.6g}, outside total_range {least, most}: "
-            "state the range that no episode can leave"
-        )
+    _refuse_where(
+        (totals < least - TOLERANCE) | (totals > most + TOLERANCE),
+        lambda i: (
+            f"episode {steps.labels[i]!r} has a total utility of {totals[i]:.6g}, outside total_range "
+            f"{least, most}: state the range that no episode can leave"
+        ),
+    )
     told = threshold, (least, most), largest
     totals = totals.clip(least, most)
     if by is None:
@@ -312,7 +316,7 @@ def episodes_needed(shares: Array, totals: Array, delta: float, limit: float, le
 # the log
 
 
-def read_steps(frame: Any, limits: Sequence[str], by: str | None = None) -> Steps:
+def read_steps(frame: "IntoDataFrame", limits: Sequence[str], by: str | None = None) -> Steps:
     """Return the rows of a data frame, checked: every episode has its steps 0, 1, … once.
 
     Args:
@@ -324,15 +328,13 @@ def read_steps(frame: Any, limits: Sequence[str], by: str | None = None) -> Step
 
     table = nw.from_native(frame, eager_only=True)
     columns = table.columns
-    if "propensity" not in columns:
-        raise InvalidEpisode(f"the log has no column 'propensity': {REMEDY}")
+    require("propensity" in columns, f"the log has no column 'propensity': {REMEDY}", InvalidEpisode)
     axes = ["state"] if "state" in columns else [f"state_{i}" for i in range(len(columns)) if f"state_{i}" in columns]
     utilities = [f"utility_{name}" if f"utility_{name}" in columns else "utility" for name in limits]
     for name in ("episode", "step", *(axes or ["state"]), "action", *utilities, *([by] if by else [])):
-        if name not in columns:
-            raise InvalidEpisode(f"the log has no column {name!r}: add it; it has {', '.join(columns)}")
-    if not len(table):
-        raise InvalidEpisode("the log has no rows: give one per step")
+        text = f"the log has no column {name!r}: add it; it has {', '.join(columns)}"
+        require(name in columns, text, InvalidEpisode)
+    require(len(table), "the log has no rows: give one per step", InvalidEpisode)
     numbers: dict[Hashable, int] = {}
     labels = table["episode"].to_list()
     episodes = np.array([numbers.setdefault(label, len(numbers)) for label in labels])
@@ -340,10 +342,11 @@ def read_steps(frame: Any, limits: Sequence[str], by: str | None = None) -> Step
     order = np.lexsort((steps, episodes))
     episodes, steps = episodes[order], steps[order]
     starts = np.searchsorted(episodes, np.arange(len(numbers)))
-    wrong = steps != np.arange(len(steps)) - starts[episodes]
-    if wrong.any():
-        label = list(numbers)[episodes[np.argmax(wrong)]]
-        raise InvalidEpisode(f"episode {label!r} does not have its steps 0, 1, … once each: give every row once")
+    distinct = list(numbers)
+    _refuse_where(
+        steps != np.arange(len(steps)) - starts[episodes],
+        lambda i: f"episode {distinct[episodes[i]]!r} does not have its steps 0, 1, … once each: give every row once",
+    )
     states = [table[name].to_list() for name in axes]
     told = np.stack([_numbers(table[name].to_numpy(), name)[order] for name in utilities], axis=-1)
     ended = _numbers(table["terminated"].to_numpy(), "terminated") if "terminated" in columns else np.zeros(len(labels))
@@ -357,7 +360,7 @@ def read_steps(frame: Any, limits: Sequence[str], by: str | None = None) -> Step
         _numbers(table["propensity"].to_numpy(), "propensity")[order],
         [states[0][i] for i in order] if axes == ["state"] else list(np.array(states).T[order]),
         np.add.reduceat(told, starts, axis=0),
-        list(numbers),
+        distinct,
         [groups[i] for i in order[starts]] if by else [],
         ended[order][ends] > 0,
     )
@@ -370,8 +373,10 @@ def shares_of_log(steps: Steps, policy: Policy, min_propensity: float | Sequence
     """
     lengths = np.diff(np.append(steps.starts, len(steps.steps)))
     H, scalar = int(lengths.max()), is_number(min_propensity)
-    if isinstance(policy, TablePolicy | StepPolicy):
-        H = len(policy.table() if isinstance(policy, TablePolicy) else policy.rows)
+    table = policy.table() if isinstance(policy, TablePolicy) else None
+    table = policy.rows[:, None] if isinstance(policy, StepPolicy) else table
+    if table is not None:
+        H = len(table)
     elif not scalar:
         H = len(np.asarray(min_propensity))
     elif lengths.min() < H:
@@ -380,29 +385,32 @@ def shares_of_log(steps: Steps, policy: Policy, min_propensity: float | Sequence
             "an episode can have, since the longest of the log says nothing of that"
         )
     least = as_array("min_propensity", [min_propensity] * H if scalar else min_propensity, (H,))
-    if not ((least > 0) & (least <= 1)).all():
-        raise InvalidProblem(f"min_propensity must be in (0, 1], got {min_propensity!r}: state it by the logging rule")
-    wrong = ((lengths < H) & ~steps.ended) | (lengths > H)
-    if wrong.any():
-        i = int(np.argmax(wrong))
-        raise InvalidEpisode(
-            f"episode {steps.labels[i]!r} has {lengths[i]} steps of {H}: give every step, and `terminated` = 1 at the "
-            "last step of an episode that ended early"
-        )
-    acted, most = _acted(steps, policy, H)
+    text = f"min_propensity must be in (0, 1], got {min_propensity!r}: state it by the logging rule"
+    require(((least > 0) & (least <= 1)).all(), text)
+    _refuse_where(
+        ((lengths < H) & ~steps.ended) | (lengths > H),
+        lambda i: (
+            f"episode {steps.labels[i]!r} has {lengths[i]} steps of {H}: give every step, and `terminated` = 1 "
+            "at the last step of an episode that ended early"
+        ),
+    )
+    acted = _asked(steps, policy) if table is None else _looked_up(steps, table, isinstance(policy, StepPolicy))
+    most = np.ones(H) if table is None else table.max(axis=(1, 2))
     propensities = steps.propensities
-    wrong = ~((propensities > 0) & (propensities <= 1 + TOLERANCE))
-    low = (acted > 0) & (propensities < least[steps.steps] * (1 - TOLERANCE))
-    if (wrong | low).any():
-        i = int(np.argmax(wrong | low))
+
+    def place(i: int) -> str:
         label = steps.labels[steps.episodes[i]]
-        what = f"the propensity {propensities[i]:.6g} at step {steps.steps[i]} of episode {label!r}"
-        if wrong[i]:
-            raise InvalidEpisode(f"{what} is not in (0, 1]: {REMEDY}")
-        raise InvalidEpisode(
-            f"{what} is below min_propensity {least[steps.steps[i]]:g}, at an action of the candidate: state what the "
-            "logging policy guarantees, and do not take the smallest of the log"
-        )
+        return f"the propensity {propensities[i]:.6g} at step {steps.steps[i]} of episode {label!r}"
+
+    wrong = ~((propensities > 0) & (propensities <= 1 + TOLERANCE))
+    _refuse_where(wrong, lambda i: f"{place(i)} is not in (0, 1]: {REMEDY}")
+    _refuse_where(
+        (acted > 0) & (propensities < least[steps.steps] * (1 - TOLERANCE)),
+        lambda i: (
+            f"{place(i)} is below min_propensity {least[steps.steps[i]]:g}, at an action of the candidate: state "
+            "what the logging policy guarantees, and do not take the smallest of the log"
+        ),
+    )
     largest = np.maximum(most / least, 1.0)
     left = np.append(np.cumprod(1 / largest[::-1])[::-1], 1.0)  # of an episode that ends before step h
     ratios = np.minimum(acted / propensities / largest[steps.steps], 1.0)  # above 1 by rounding only
@@ -410,26 +418,24 @@ def shares_of_log(steps: Steps, policy: Policy, min_propensity: float | Sequence
     return shares, float(np.prod(largest))
 
 
-def _acted(steps: Steps, policy: Policy, horizon: int) -> tuple[Array, Array]:
-    """Return π_h(a|s) of each row, (N,), and the largest probability of any action at each step, (H,)."""
-    if isinstance(policy, TablePolicy | StepPolicy):
-        table = policy.table() if isinstance(policy, TablePolicy) else policy.rows[:, None]
-        states = (
-            np.zeros(len(steps.steps), dtype=np.int64)
-            if isinstance(policy, StepPolicy)
-            else _whole(steps.states, "state")
-        )
-        inside = (states < table.shape[1]) & (steps.actions < table.shape[2]) & (steps.steps < len(table))
-        if not inside.all():
-            i = int(np.argmin(inside))
-            raise InvalidEpisode(
-                f"step {steps.steps[i]}, state {steps.states[i]!r}, action {steps.actions[i]} is not in the table of "
-                f"the candidate, {table.shape}: number steps, states and actions from 0, as it does"
-            )
-        return table[steps.steps, states, steps.actions], table.max(axis=(1, 2))[:horizon]
-    ask: Callable[[int, Any], Any] = policy.function if isinstance(policy, FunctionPolicy) else policy.probabilities
+def _looked_up(steps: Steps, table: Array, is_schedule: bool) -> Array:
+    """Return π_h(a|s) of each row, (N,), by a table (H, S, A), or (H, 1, A) of a schedule."""
+    states = np.zeros_like(steps.steps) if is_schedule else _whole(np.asarray(steps.states), "state")
+    _refuse_where(
+        (states >= table.shape[1]) | (steps.actions >= table.shape[2]) | (steps.steps >= len(table)),
+        lambda i: (
+            f"step {steps.steps[i]}, state {steps.states[i]!r}, action {steps.actions[i]} is not in the table of "
+            f"the candidate, {table.shape}: number steps, states and actions from 0, as it does"
+        ),
+    )
+    return table[steps.steps, states, steps.actions]
+
+
+def _asked(steps: Steps, policy: Policy) -> Array:
+    """Return π_h(a|s) of each row, (N,), of a policy that is asked once at each step and state."""
+    ask = policy.function if isinstance(policy, FunctionPolicy) else policy.probabilities
     known: dict[Hashable, int] = {}
-    answers: list[Any] = []
+    answers: list[ArrayLike] = []
     met = []
     for h, state in zip(steps.steps.tolist(), steps.states, strict=True):
         key = (h, state.tobytes() if isinstance(state, np.ndarray) else state)
@@ -438,16 +444,16 @@ def _acted(steps: Steps, policy: Policy, horizon: int) -> tuple[Array, Array]:
             answers.append(ask(h, state))
         met.append(i)
     rows = as_distributions("probabilities of the candidate", answers, (None, None))
-    if steps.actions.max() >= rows.shape[1]:
-        raise InvalidEpisode(f"the log has action {steps.actions.max()}, and the candidate {rows.shape[1]} actions")
-    return rows[met, steps.actions], np.ones(horizon)
+    text = f"the log has action {steps.actions.max()}, and the candidate {rows.shape[1]} actions"
+    require(steps.actions.max() < rows.shape[1], text, InvalidEpisode)
+    return rows[met, steps.actions]
 
 
 # logs that a session reads
 
 
 def logged_shares(
-    frame: Any, task: Task, policies: Sequence[Policy], min_propensity: float | Sequence[float] | None
+    frame: "IntoDataFrame", task: Task, policies: Sequence[Policy], min_propensity: float | Sequence[float] | None
 ) -> tuple[list[str], Array, Array, str]:
     """Return a digest of each logged episode, q (n, E) under each policy, X (E, m), and what they assume.
 
@@ -460,21 +466,17 @@ def logged_shares(
         steps = steps._replace(states=[task.encode(state) for state in steps.states])
     found = [shares_of_log(steps, policy, min_propensity) for policy in policies]
     for q, largest in found:
-        if alarm := alarm_of(q, largest):
-            raise InvalidEpisode(alarm)
+        alarm = alarm_of(q, largest)
+        require(not alarm, alarm, InvalidEpisode)
     shares = np.array([q for q, _ in found])
-    columns = zip(
-        steps.labels,
-        *(np.split(one, steps.starts[1:]) for one in (steps.actions, steps.propensities)),
-        steps.totals,
-        strict=True,
-    )
-    digests = [_digest(label, a.tobytes(), p.tobytes(), X.tobytes()) for label, a, p, X in columns]
+    parts = [np.split(one, steps.starts[1:]) for one in (steps.actions, steps.propensities)]
+    rows = zip(steps.labels, *parts, steps.totals, strict=True)
+    digests = [_digest(label, *(one.tobytes() for one in row)) for label, *row in rows]
     order = np.random.default_rng(SPLIT_SEED).permutation(len(digests))
     return [digests[i] for i in order], shares[:, order], steps.totals[order], ASSUMES
 
 
-def logged_episodes(frame: Any, task: Task) -> tuple[list[str], list[Episode]]:
+def logged_episodes(frame: "IntoDataFrame", task: Task) -> tuple[list[str], list[Episode]]:
     """Return a digest of each logged episode and the episodes, in a fixed random order."""
     import narwhals as nw
 
@@ -489,7 +491,7 @@ def _digest(label: Hashable, *parts: bytes) -> str:
     return hashlib.sha256(b"\n".join([repr(label).encode(), *parts])).hexdigest()[:16]
 
 
-def _part(frame: Any, labels: set[Hashable]) -> Any:
+def _part(frame: "IntoDataFrame", labels: set[Hashable]) -> "IntoDataFrame":
     """Return the rows of some episodes, as a data frame of the same library."""
     import narwhals as nw
 
@@ -497,22 +499,26 @@ def _part(frame: Any, labels: set[Hashable]) -> Any:
     return table.filter([label in labels for label in table["episode"].to_list()]).to_native()
 
 
-def _numbers(values: Any, name: str) -> Array:
+def _numbers(values: ArrayLike, name: str) -> Array:
     """Return a column as finite numbers."""
     try:
         found = np.asarray(values, dtype=np.float64)
     except (TypeError, ValueError) as error:
         raise InvalidEpisode(f"the column {name!r} has values that are not numbers ({error}): correct them") from error
-    if not np.isfinite(found).all():
-        row = int(np.argmin(np.isfinite(found)))
-        raise InvalidEpisode(f"row {row} of the column {name!r} is {found[row]}: give a finite number")
+    place = f"of the column {name!r} is"
+    _refuse_where(~np.isfinite(found), lambda i: f"row {i} {place} {found[i]}: give a finite number")
     return found
 
 
-def _whole(values: Any, name: str) -> IntArray:
+def _whole(values: ArrayLike, name: str) -> IntArray:
     """Return a column as whole numbers from 0."""
     found = _numbers(values, name)
-    if (found < 0).any() or (found != np.floor(found)).any():
-        row = int(np.argmax((found < 0) | (found != np.floor(found))))
-        raise InvalidEpisode(f"row {row} of the column {name!r} is {found[row]:g}: number from 0")
+    place = f"of the column {name!r} is"
+    _refuse_where((found < 0) | (found != np.floor(found)), lambda i: f"row {i} {place} {found[i]:g}: number from 0")
     return found.astype(np.int64)
+
+
+def _refuse_where(wrong: NDArray[np.bool_], text: Callable[[int], str]) -> None:
+    """Raise for the first row or episode that is wrong."""
+    if wrong.any():
+        raise InvalidEpisode(text(int(np.argmax(wrong))))

@@ -8,15 +8,14 @@ import math
 import time
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
 from episafe.certify.family import Family
 from episafe.certify.safe_agent import SafeAgent
 from episafe.core.errors import InvalidProblem
-from episafe.core.task import TableFeatures, Task
-from episafe.core.types import Array, Episode, IntArray, is_outside
+from episafe.core.task import Problem, TableFeatures, Task
+from episafe.core.types import Array, Document, Episode, IntArray, State, is_outside
 from episafe.kernels.tabular_optimum import occupancy
 from episafe.problems.linear import LinearCMDP
 from episafe.problems.moves import NOWHERE, ListedMove, chance_key
@@ -172,7 +171,7 @@ def model_of(task: Task, episodes: Sequence[Episode], rng: np.random.Generator) 
     return Model(problem, problem.evaluate(problem.task.incumbent)[0], problem.optimal_value(), guessed)
 
 
-def _by_chance(task: Task, move: ListedMove, episodes: Sequence[Episode]) -> dict[str, Any]:
+def _by_chance(task: Task, move: ListedMove, episodes: Sequence[Episode]) -> Document:
     """Return the arrays of a model that moves as the system does, by the frequencies of chance."""
     n, _, _, W = move.next_states.shape
     counts, number = np.zeros((task.horizon or 0, W)), {chance_key(w): i for i, w in enumerate(move.values)}
@@ -197,7 +196,7 @@ def _by_chance(task: Task, move: ListedMove, episodes: Sequence[Episode]) -> dic
 
 def _by_steps(
     task: Task, every: Sequence[Episode], episodes: Sequence[Episode], rng: np.random.Generator
-) -> tuple[dict[str, Any], Array]:
+) -> tuple[Document, Array]:
     """Return the arrays of a model with the frequencies of steps, and which states and actions were seen, (S, A).
 
     A pair that no episode shows behaves as another action in the same state, drawn at random, or else as any pair.
@@ -206,7 +205,7 @@ def _by_steps(
         raise InvalidProblem("the features do not tell states apart; use es.features.OneHot, or list the states")
     H, A, m = task.horizon or 0, task.num_actions or 0, task.num_constraints
     index: dict[Hashable, int] = {s: s for s in range(task.num_states or 0)}
-    states: list[Any] = list(index)
+    states: list[State] = list(range(len(index)))
     for state in (one for episode in every for one in episode.states):
         if index.setdefault(task.key(state), len(index)) == len(states):
             states.append(state)
@@ -300,7 +299,7 @@ def recommend(task: Task, episodes: Sequence[Episode], seed: int = 0) -> list[st
     return [*lines, f"recommended: {best}, {WAYS[best][0]}", f"what would help most: {helps}"]
 
 
-def episodes_of(problem: Any, num_episodes: int, seed: int) -> list[Episode]:
+def episodes_of(problem: Problem, num_episodes: int, seed: int) -> list[Episode]:
     """Return episodes of the incumbent in canonical form."""
     from episafe.simulation.worlds import make_streams, world_of
 

@@ -74,7 +74,7 @@ def _ends(records: Sequence[Record], env: str, labels: Sequence[str], quantity: 
     if not found:
         return "–"
     ends = [(one.regret() if quantity == "regret" else one.violation())[-1] for one in found]
-    mean, half = mean_interval(np.array(ends))
+    mean, half = map(float, mean_interval(np.array(ends)))
     return f"{_digits(mean)} ± {_digits(half)}"
 
 

@@ -10,18 +10,19 @@ from concurrent.futures import Executor, Future, ProcessPoolExecutor, as_complet
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from itertools import product
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any
 
-from episafe.core.checks import as_count
+from episafe.core.checks import as_count, require
 from episafe.core.files import write_atomically
+from episafe.core.types import Document
 from episafe.lab.build import make_agent, make_problem, named_object
 from episafe.simulation.record import Record
 from episafe.simulation.run import run
 
-Settings = tuple[tuple[str, Any], ...]  # options by name, in order
+Settings = tuple[tuple[str, object], ...]  # options by name, in order
 KEYS = ("title", "episodes", "seeds", "environment", "agent")
 
 
@@ -89,8 +90,8 @@ class Sweep:
     @classmethod
     def product(
         cls,
-        environments: Sequence[tuple[str, Mapping[str, Any]]],
-        agents: Sequence[tuple[str, Mapping[str, Any]]],
+        environments: Sequence[tuple[str, Mapping[str, object]]],
+        agents: Sequence[tuple[str, Mapping[str, object]]],
         seeds: Sequence[int],
         num_episodes: int,
         title: str = "sweep",
@@ -118,10 +119,10 @@ class Sweep:
             document = tomllib.loads(path.read_text())
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
             raise ValueError(f"{path} is not a TOML file: {error}") from error
-        if unknown := document.keys() - set(KEYS):
-            raise ValueError(f"{path} has unknown keys: {', '.join(sorted(unknown))}; there are {', '.join(KEYS)}")
-        if missing := [key for key in KEYS[1:] if key not in document]:
-            raise ValueError(f"{path} lacks {', '.join(missing)}")
+        unknown, missing = document.keys() - set(KEYS), set(KEYS[1:]) - document.keys()
+        text = f"{path} has unknown keys: {', '.join(sorted(unknown))}; there are {', '.join(KEYS)}"
+        require(not unknown, text, ValueError)
+        require(not missing, f"{path} lacks {', '.join(sorted(missing))}", ValueError)
         environments, agents = (_tables(path, kind, document[kind]) for kind in ("environment", "agent"))
         seeds, episodes = list(_seeds(document["seeds"])), as_count("episodes", document["episodes"])
         sweep = cls.product(environments, agents, seeds, episodes, document.get("title", path.stem))
@@ -130,15 +131,11 @@ class Sweep:
 
     def check(self) -> None:
         """Build every agent on every problem once; raise for an option that does not exist or a pair that cannot be."""
-        problems: dict[tuple[str, Settings], Any] = {}
-        checked: set[tuple[Any, ...]] = set()
-        for job in self.jobs:
-            where, setting = (job.env, job.env_options), (job.agent, job.agent_options)
-            if where not in problems:
-                problems[where] = make_problem(job.env, job.seed, dict(job.env_options))
-            if (where, setting) not in checked:
-                make_agent(job.agent, problems[where], job.num_episodes, dict(job.agent_options))
-                checked.add((where, setting))
+        made = cache(lambda env, seed, options: make_problem(env, seed, dict(options)))
+        firsts = {(job.env, job.env_options, job.agent, job.agent_options): job for job in reversed(self.jobs)}
+        for job in firsts.values():
+            problem = made(job.env, job.seed, job.env_options)
+            make_agent(job.agent, problem, job.num_episodes, dict(job.agent_options))
 
     def run(
         self,
@@ -206,19 +203,19 @@ def _source(name: str) -> bytes:
     return Path(str(sys.modules[name.partition(":")[0]].__file__)).read_bytes()
 
 
-def _tables(path: Path, kind: str, tables: Any) -> list[tuple[str, dict[str, Any]]]:
+def _tables(path: Path, kind: str, tables: object) -> list[tuple[str, Document]]:
     if not isinstance(tables, list) or not all(isinstance(one, dict) and "name" in one for one in tables):
         raise ValueError(f'{path}: write each {kind} as [[{kind}]] with a line name = "…"')
     return [(one["name"], {key: value for key, value in one.items() if key != "name"}) for one in tables]
 
 
-def _combinations(name: str, options: Mapping[str, Any]) -> Iterator[tuple[str, Settings]]:
+def _combinations(name: str, options: Mapping[str, object]) -> Iterator[tuple[str, Settings]]:
     values = [value if isinstance(value, list) else [value] for value in options.values()]
     for combination in product(*values):
         yield name, tuple(zip(options, combination, strict=True))
 
 
-def _seeds(given: Any) -> Iterator[int]:
+def _seeds(given: object) -> Iterator[int]:
     """Yield seeds of a list, of a range "0..9" with both ends, or of a list of these."""
     for one in given if isinstance(given, list) else [given]:
         match = re.fullmatch(r"(\d+)(?:\.\.(\d+))?", str(one))

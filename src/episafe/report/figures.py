@@ -3,7 +3,8 @@
 import io
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from textwrap import fill
 from typing import Any
 
@@ -14,8 +15,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
 from episafe.core.policy import Policy
-from episafe.core.task import task_of
-from episafe.core.types import INCUMBENT, Array, Unit
+from episafe.core.task import ProblemLike, task_of
+from episafe.core.types import INCUMBENT, Array, IntArray, Unit
 from episafe.data.prove import Proof
 from episafe.simulation.record import Record, window
 
@@ -49,52 +50,46 @@ class Drawing(Figure):
         return file.getvalue()
 
 
+@contextmanager
+def drawing(height: float = 2.8, rows: int = 1, width: float = WIDTH) -> Iterator[tuple[Figure, list[Axes]]]:
+    """Yield an empty figure and its panels, below each other, in the style of all figures."""
+    with rc_context(STYLE):
+        figure = Drawing(figsize=(width, height), layout="constrained")
+        yield figure, figure.subplots(rows, 1, sharex=True, squeeze=False)[:, 0].tolist()
+
+
 def run_figure(record: Record) -> Figure:
     """Return all panels of one run below each other: reward, utility of each limit, which policy acted, and why."""
     m, proved = len(record.limit_names), record.history is not None
-    with rc_context(STYLE):
-        figure = Drawing(figsize=(6.4, 2.5 * (2 + m * (1 + proved) + proved)), layout="constrained")
-        panels = figure.subplots(2 + m * (1 + proved) + proved, 1, sharex=True).tolist()
-        draw_reward(panels.pop(0), record)
+    rows = 2 + m * (1 + proved) + proved
+    with drawing(2.5 * rows, rows, 6.4) as (figure, panels):
+        draw_reward(panels[0], record)
         for c in range(m):
-            draw_utility(panels.pop(0), record, c)
-        draw_acting(panels.pop(0), record)
+            draw_utility(panels[1 + c], record, c)
+        draw_acting(panels[1 + m], record)
         for c in range(m if proved else 0):
-            draw_bounds(panels[0], *bounds_over_time(record, c))
-            panels.pop(0).legend(fontsize=8, ncols=2)
+            draw_bounds(panels[2 + m + c], *bounds_over_time(record, c))
+            panels[2 + m + c].legend(fontsize=8, ncols=2)
         if proved:
-            draw_weights(panels[0], *weights_over_time(record))
-            panels[0].set_xlabel("episode")
+            draw_weights(panels[-1], *weights_over_time(record))
     return figure
 
 
-def reward_figure(record: Record) -> Figure:
-    """Return the expected reward of the deployed policies, episode by episode."""
-    with rc_context(STYLE):
-        figure, axes = _panel()
-        draw_reward(axes, record)
-    return figure
-
-
-def utility_figure(record: Record, c: int = 0) -> Figure:
-    """Return the expected utility of the deployed policies against limit c, episode by episode."""
-    with rc_context(STYLE):
-        figure, axes = _panel()
-        draw_utility(axes, record, c)
+def signal_figure(record: Record, c: int | None = None) -> Figure:
+    """Return the expected utility of the deployed policies against limit c, or their reward, episode by episode."""
+    with drawing() as (figure, (axes,)):
+        if c is None:
+            draw_reward(axes, record)
+        else:
+            draw_utility(axes, record, c)
     return figure
 
 
 def acting_figure(record: Record) -> Figure:
     """Return which policy acted, as shares of the episodes over time."""
-    with rc_context(STYLE):
-        figure, axes = _panel()
+    with drawing() as (figure, (axes,)):
         draw_acting(axes, record)
     return figure
-
-
-def _panel(height: float = 2.8) -> tuple[Figure, Axes]:
-    figure = Drawing(figsize=(WIDTH, height), layout="constrained")
-    return figure, figure.subplots()
 
 
 def with_unit(text: str, unit: Unit) -> str:
@@ -104,43 +99,48 @@ def with_unit(text: str, unit: Unit) -> str:
 
 def draw_reward(axes: Axes, record: Record) -> None:
     """Draw the expected reward of the deployed policies, or means of observed totals where that is unknown."""
-    unit = record.unit("reward")
-    _draw_values(axes, record.reward_values, record.reward_totals, unit)
-    if math.isfinite(record.optimum):
-        axes.axhline(unit.raw(record.optimum), color=GREEN, linestyle="--", label="constrained optimum")
-    start = record.settings.get("incumbent_reward")
-    if start is not None:
-        axes.axhline(unit.raw(float(start)), color=GREY, linestyle=":", label="incumbent")
-    exact = "Expected reward" if record.is_exact else "Reward"
-    _finish(axes, with_unit(f"{exact} per episode", unit))
+    start = float(record.settings.get("incumbent_reward", math.nan))
+    lines = ((record.optimum, GREEN, "--", "constrained optimum"), (start, GREY, ":", "incumbent"))
+    _draw_signal(axes, record, "reward", record.reward_values, record.reward_totals, lines)
 
 
 def draw_utility(axes: Axes, record: Record, c: int) -> None:
     """Draw the expected utility of the deployed policies against limit c, or means of totals where that is unknown."""
-    name = record.limit_names[c]
-    unit, totals = record.unit(name), record.utility_totals
-    _draw_values(axes, column(record.utility_values, c), None if totals is None else column(totals, c), unit)
-    b = float(np.atleast_1d(record.threshold)[c])
-    axes.axhline(unit.raw(b), color=RED, linestyle="--", label=f"limit: {unit.bound}")
+    name, totals, b = record.limit_names[c], record.utility_totals, float(np.atleast_1d(record.threshold)[c])
+    observed = None if totals is None else column(totals, c)
+    line = b, RED, "--", f"limit: {record.unit(name).bound}"
+    _draw_signal(axes, record, name, column(record.utility_values, c), observed, [line])
+
+
+def _draw_signal(
+    axes: Axes,
+    record: Record,
+    name: str,
+    values: Array,
+    totals: Array | None,
+    lines: Iterable[tuple[float, str, str, str]],
+) -> None:
+    """Draw exact values, or means of observed totals where these are unknown, and the lines that are known."""
+    unit, n = record.unit(name), window(len(values))
+    if np.isfinite(values).all():
+        at = thin(len(values))
+        axes.plot(at + 1, unit.raw(values[at]), color=BLUE, label="deployed policy")
+    elif totals is not None:
+        sums = np.concatenate([[0.0], np.cumsum(totals)])
+        at = thin(len(totals) - n + 1)
+        axes.plot(at + n, unit.raw((sums[at + n] - sums[at]) / n), color=BLUE, label=f"mean of {n} episodes")
+    for value, colour, style, label in lines:
+        if math.isfinite(value):
+            axes.axhline(unit.raw(value), color=colour, linestyle=style, label=label)
     exact = f"Expected {name}" if record.is_exact else name.capitalize()
     _finish(axes, with_unit(f"{exact} per episode", unit))
 
 
-def _draw_values(axes: Axes, values: Array, totals: Array | None, unit: Unit) -> None:
-    """Draw exact values of the deployed policies, or means of observed totals where these are unknown."""
-    if np.isfinite(values).all():
-        x, y = thinned(values)
-        axes.plot(x, unit.raw(y), color=BLUE, label="deployed policy")
-    elif totals is not None:
-        x, y = window_means(totals)
-        axes.plot(x, unit.raw(y), color=BLUE, label=f"mean of {window(len(totals))} episodes")
-
-
-def _finish(axes: Axes, title: str, label: str = "episode") -> None:
+def _finish(axes: Axes, title: str, label: str = "episode", ncols: int = 3) -> None:
     """Give a panel its title, and a legend below it."""
     axes.set_title(title)
     axes.set_xlabel(label)
-    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.24), fontsize=9, ncols=3, handlelength=1.6)
+    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.24), fontsize=9, ncols=ncols, handlelength=1.6)
 
 
 def draw_acting(axes: Axes, record: Record) -> None:
@@ -161,7 +161,7 @@ def draw_acting(axes: Axes, record: Record) -> None:
     bottom = np.zeros(len(edges) - 1)
     for mask, label, colour in zip(masks, labels, colours, strict=True):
         if mask.any():
-            top = bottom + _shares(mask, edges)
+            top = bottom + np.add.reduceat(mask, edges[:-1], dtype=np.int64) / np.diff(edges)
             axes.stairs(top, edges, baseline=bottom, fill=True, color=colour, linewidth=0, label=label)
             bottom = top
     axes.set_ylim(0, 1)
@@ -174,11 +174,6 @@ def in_order(name: str) -> tuple[str, int]:
     """Return a key that sorts proposal-9 before proposal-10."""
     text, _, number = name.rpartition("-")
     return (text, int(number)) if number.isdigit() else (name, 0)
-
-
-def _shares(mask: Any, edges: Any) -> Array:
-    sums = np.concatenate([[0], np.cumsum(mask)])
-    return np.diff(sums[edges]) / np.diff(edges)
 
 
 def regret_figure(groups: Mapping[str, Sequence[Record]], colours: Mapping[str, str] | None = None) -> Figure:
@@ -197,13 +192,10 @@ def violation_figure(groups: Mapping[str, Sequence[Record]], colours: Mapping[st
 
 def _bands(curves: Mapping[str, Sequence[Array]], title: str, colours: Mapping[str, str] | None) -> Figure:
     colours = colours or colours_of(curves)
-    with rc_context(STYLE):
-        figure, axes = _panel(2.9 + 0.12 * len(curves))
+    with drawing(2.9 + 0.12 * len(curves)) as (figure, (axes,)):
         for name, runs in curves.items():
             draw_band(axes, runs, colours[name], name)
-        axes.set_title(title)
-        axes.set_xlabel("episode")
-        axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.2), fontsize=9, ncols=2, handlelength=1.6)
+        _finish(axes, title, ncols=2)
     return figure
 
 
@@ -213,19 +205,14 @@ def colours_of(names: Iterable[str]) -> dict[str, str]:
     return {name: PALETTE[i % len(PALETTE)] for i, name in enumerate(learned)} | {INCUMBENT: GREY, "Incumbent": GREY}
 
 
-def mean_interval(values: Array) -> tuple[float, float]:
-    """Return the mean and the half-width of its 95 % t-interval; NaN for a single value."""
-    n = len(values)
-    if n < 2:
-        return float(values.mean()), math.nan
-    return float(values.mean()), float(t_quantile(n) * values.std(ddof=1) / math.sqrt(n))
-
-
-def t_quantile(n: int) -> float:
-    """Return the 97.5 % quantile of Student's t with n − 1 degrees of freedom."""
+def mean_interval(values: Array) -> tuple[Array, Array]:
+    """Return the mean over runs (the first axis) and the half-width of its 95 % t-interval; NaN for a single run."""
     from scipy.special import stdtrit  # scipy.stats takes a second to import
 
-    return float(stdtrit(n - 1, 0.975))
+    n = len(values)
+    if n < 2:
+        return values.mean(axis=0), np.full(values.shape[1:], np.nan)
+    return values.mean(axis=0), stdtrit(n - 1, 0.975) * values.std(axis=0, ddof=1) / math.sqrt(n)
 
 
 def draw_band(axes: Axes, runs: Sequence[Array], colour: str, label: str) -> None:
@@ -233,12 +220,11 @@ def draw_band(axes: Axes, runs: Sequence[Array], colour: str, label: str) -> Non
     length = min(map(len, runs))
     at = thin(length)
     values = np.array([one[at] for one in runs])
-    mean, n = values.mean(axis=0), len(runs)
+    (mean, half), n = mean_interval(values), len(runs)
     axes.plot(at + 1, mean, color=colour, label=label)
     if 1 < n < FEW_RUNS:
         axes.plot(at + 1, values.T, color=colour, linewidth=0.6, alpha=0.5)
     elif n > 1:
-        half = t_quantile(n) * values.std(axis=0, ddof=1) / math.sqrt(n)
         low = np.maximum(mean - half, 0.0) if values.min() >= 0 else mean - half  # violations are not negative
         axes.fill_between(at + 1, low, mean + half, color=colour, alpha=0.18, linewidth=0)
 
@@ -251,7 +237,6 @@ def evidence_figure(
     threshold: float,
     weights: Sequence[float],
     unit: Unit = Unit(),  # noqa: B008  # a constant
-    label: str = "deployment",
     at: Sequence[int] = (),
 ) -> Figure:
     """Return why deployments were allowed: proved bounds of the components, and the weight of learned policies.
@@ -261,16 +246,12 @@ def evidence_figure(
         threshold: the limit.
         weights: of everything but the incumbent, per deployment.
         unit: of the limit, in which bounds are shown.
-        label: what the horizontal axis counts.
         at: the deployments of the weights, where they are not all.
     """
-    places = np.asarray(at) if len(at) else np.arange(len(weights))
-    with rc_context(STYLE):
-        figure = Drawing(figsize=(WIDTH, 4.6), layout="constrained")
-        upper, lower = figure.subplots(2, 1, sharex=True)
-        draw_bounds(upper, bounds, threshold, int(places[-1]) + 1, unit)
-        draw_weights(lower, places, weights)
-        lower.set_xlabel(label)
+    places = at if len(at) else range(len(weights))
+    with drawing(4.6, 2) as (figure, (upper, lower)):
+        draw_bounds(upper, bounds, threshold, places[-1] + 1, unit)
+        draw_weights(lower, places, weights, "deployment")
         _legend_below(figure, upper)
     return figure
 
@@ -278,14 +259,11 @@ def evidence_figure(
 def allowed_figure(record: Record) -> Figure:
     """Return why the deployments of a run were allowed: bounds in each limit and weights over time."""
     m = len(record.limit_names)
-    with rc_context(STYLE):
-        figure = Drawing(figsize=(WIDTH, 2.3 * (1 + m)), layout="constrained")
-        *upper, lower = figure.subplots(1 + m, 1, sharex=True).tolist()
-        for c, axes in enumerate(upper):
-            draw_bounds(axes, *bounds_over_time(record, c))
-        draw_weights(lower, *weights_over_time(record))
-        lower.set_xlabel("episode")
-        _legend_below(figure, upper[0])
+    with drawing(2.3 * (1 + m), 1 + m) as (figure, panels):
+        for c in range(m):
+            draw_bounds(panels[c], *bounds_over_time(record, c))
+        draw_weights(panels[m], *weights_over_time(record))
+        _legend_below(figure, panels[0])
     return figure
 
 
@@ -317,12 +295,13 @@ def _legend_below(figure: Figure, axes: Axes) -> None:
     figure.legend(handles, labels, loc="outside lower center", ncols=3, fontsize=9, handlelength=1.6)
 
 
-def draw_weights(axes: Axes, at: Any, weights: Sequence[float]) -> None:
+def draw_weights(axes: Axes, at: Sequence[int], weights: Sequence[float], label: str = "episode") -> None:
     """Draw the probability that a learned policy acts."""
     axes.fill_between(at, weights, color=BLUE, alpha=0.5, step="post", linewidth=0)
     axes.set_ylim(0, 1.02)
     axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
     axes.set_title("Probability that a learned policy acts")
+    axes.set_xlabel(label)
 
 
 def policy_colours(record: Record) -> dict[str, str]:
@@ -344,17 +323,16 @@ def bounds_over_time(record: Record, c: int) -> tuple[dict[str, Steps], float, i
     return steps, float(np.atleast_1d(record.threshold)[c]), len(record.sources), record.unit(name), colours, shown
 
 
-def weights_over_time(record: Record) -> tuple[Any, Any]:
+def weights_over_time(record: Record) -> tuple[list[int], list[float]]:
     """Return episodes, and the probability that a learned policy acts in them."""
     assert record.history is not None
-    return record.history.episodes, 1.0 - record.history.weights[:, 0]
+    return record.history.episodes.tolist(), (1.0 - record.history.weights[:, 0]).tolist()
 
 
 def totals_figure(totals: Array, threshold: float, name: str, unit: Unit) -> Figure:
     """Return the spread of episode totals, with the limit on their expectation."""
     totals, threshold = unit.raw(totals), unit.raw(threshold)
-    with rc_context(STYLE):
-        figure, axes = _panel()
+    with drawing() as (figure, (axes,)):
         counts, edges = np.histogram(totals, bins=min(30, max(5, len(np.unique(totals)))))
         axes.stairs(counts, edges, fill=True, color=BLUE, alpha=0.6, linewidth=0)
         axes.axvline(threshold, color=RED, linestyle="--", label="limit on the expectation")
@@ -364,7 +342,7 @@ def totals_figure(totals: Array, threshold: float, name: str, unit: Unit) -> Fig
     return figure
 
 
-def policy_figure(policy: Policy, problem: Any) -> Figure:
+def policy_figure(policy: Policy, problem: ProblemLike) -> Figure:
     """Return the likeliest action per step and state of a learned policy, marked where it differs from the incumbent.
 
     Args:
@@ -376,9 +354,7 @@ def policy_figure(policy: Policy, problem: Any) -> Figure:
     differs = 0.5 * np.abs(learned - incumbent).sum(axis=2)
     states = np.sort(np.argsort(-differs.max(axis=0), kind="stable")[:40])
     best, A = learned.argmax(axis=2)[:, states], learned.shape[2]
-    with rc_context(STYLE):
-        figure = Drawing(figsize=(7.2, 1.4 + 0.22 * len(states)), layout="constrained")
-        axes = figure.subplots()
+    with drawing(1.4 + 0.22 * len(states), width=7.2) as (figure, (axes,)):
         image = axes.imshow(best.T, aspect="auto", cmap="viridis", vmin=0, vmax=max(A - 1, 1), interpolation="nearest")
         h, s = np.nonzero(differs[:, states] > 0.5)
         axes.plot(h, s, "o", color="white", markersize=3)
@@ -392,15 +368,14 @@ def policy_figure(policy: Policy, problem: Any) -> Figure:
     return figure
 
 
-def _name(names: Sequence[Any], i: int) -> str:
+def _name(names: Sequence[Hashable], i: int) -> str:
     return str(names[i]) if len(names) > i else str(i)
 
 
 def benchmark_figure(own: Sequence[Any], reference: Sequence[Any]) -> Figure:
     """Return the regret of each agent of one set, with its interval; crosses have policies below a limit."""
     rows = [*((row, True) for row in own), *((row, False) for row in reference)]
-    with rc_context(STYLE):
-        figure, axes = _panel(1.3 + 0.24 * len(rows))
+    with drawing(1.3 + 0.24 * len(rows)) as (figure, (axes,)):
         for place, (row, is_own) in enumerate(rows):
             colour = RED if row.violating else BLUE if is_own else GREY
             low, x, high = np.clip([row.regret_low, row.regret, row.regret_high], -0.2, 2.0).tolist()
@@ -427,24 +402,9 @@ def to_svg(figure: Figure) -> str:
     return text.replace(TEXT, "currentColor").replace("font: ", "font-family: inherit; font: ")
 
 
-def window_means(totals: Array) -> tuple[Array, Array]:
-    """Return moving means of observed totals, and the episodes at which the windows end."""
-    n = window(len(totals))
-    sums = np.concatenate([[0.0], np.cumsum(totals)])
-    means = (sums[n:] - sums[:-n]) / n
-    at = thin(len(means))
-    return (at + n).astype(float), means[at]
-
-
-def thin(length: int) -> Any:
+def thin(length: int) -> IntArray:
     """Return at most `POINTS` indices, the first and the last among them."""
-    return np.unique(np.linspace(0, length - 1, min(length, POINTS)).astype(int))
-
-
-def thinned(values: Array) -> tuple[Array, Array]:
-    """Return episodes from 1 and values, thinned."""
-    at = thin(len(values))
-    return (at + 1).astype(float), values[at]
+    return np.unique(np.linspace(0, length - 1, min(length, POINTS)).astype(np.int64))
 
 
 def column(values: Array, c: int) -> Array:
@@ -454,9 +414,7 @@ def column(values: Array, c: int) -> Array:
 
 def proof_figure(proof: Proof) -> Figure:
     """Return the bound that a log proves against the number of episodes that match the candidate, with the limit."""
-    with rc_context(STYLE):
-        figure = Drawing(figsize=(WIDTH, 3.0), layout="constrained")
-        axes = figure.subplots()
+    with drawing(3.0) as (figure, (axes,)):
         for k, (label, one) in enumerate((proof.groups or {"bound": proof}).items()):
             axes.plot(*one.curve(), color=PALETTE[k % len(PALETTE)], drawstyle="steps-post", label=str(label))
         axes.axhline(proof.limit, color=RED, linewidth=1, linestyle="--", label="limit")

@@ -5,13 +5,15 @@ import math
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
-from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
+from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
+from matplotlib.figure import Figure
 
 import episafe
 from episafe.core.errors import InvalidProblem
+from episafe.core.types import Array, Document
 from episafe.report import figures
 from episafe.report.verdict import percent, promise, verdict
 from episafe.simulation.record import Record, window
@@ -19,11 +21,9 @@ from episafe.simulation.record import Record, window
 RUN, RECORDS, SWEEP = "record.json", "records", "sweep.json"
 
 
-class Shown(NamedTuple):
-    """A figure of a page: the SVG, and what to see in it."""
-
-    svg: str
-    caption: str
+def shown(figure: Figure, caption: str) -> dict[str, str]:
+    """Return a figure of a page: the SVG, and what to see in it."""
+    return {"svg": figures.to_svg(figure), "caption": caption}
 
 
 def write_report(folder: str | Path) -> Path:
@@ -50,17 +50,15 @@ def read_sweep(folder: Path) -> tuple[list[Record], str]:
 
 
 @cache
-def _environment() -> Environment:
-    return Environment(
-        loader=PackageLoader("episafe.report"), autoescape=select_autoescape(), undefined=StrictUndefined
-    )
+def environment(*packages: str) -> Environment:
+    """Return the templates of some packages and of this one."""
+    loaders = [PackageLoader(one) for one in (*packages, "episafe.report")]
+    return Environment(loader=ChoiceLoader(loaders), autoescape=True, undefined=StrictUndefined)
 
 
 def render(template: str, **facts: Any) -> str:
     """Return a page from a template of this package."""
-    environment = _environment()
-    style = environment.get_template("style.css").render()
-    return environment.get_template(template).render(style=style, version=episafe.__version__, **facts)
+    return environment().get_template(template).render(version=episafe.__version__, **facts)
 
 
 # one run
@@ -106,30 +104,28 @@ def _cards(record: Record) -> list[tuple[str, str, str]]:
     return cards
 
 
-def _reached(record: Record) -> list[Shown]:
+def _reached(record: Record) -> list[dict[str, str]]:
     exact = "Exact values of the deployed policies." if record.is_exact else "Means of observed totals."
-    shown = [Shown(figures.to_svg(figures.reward_figure(record)), exact)]
-    for c in range(len(record.limit_names)):
-        caption = f"{exact} The limit applies to the expectation, not to single episodes."
-        shown.append(Shown(figures.to_svg(figures.utility_figure(record, c)), caption))
-    return shown
+    caption = f"{exact} The limit applies to the expectation, not to single episodes."
+    utilities = [shown(figures.signal_figure(record, c), caption) for c in range(len(record.limit_names))]
+    return [shown(figures.signal_figure(record), exact), *utilities]
 
 
-def _allowed(record: Record) -> list[Shown]:
+def _allowed(record: Record) -> list[dict[str, str]]:
     """Return the figures of what moved: which policy acted, bounds of the components, weight of learned policies."""
-    acted = Shown(figures.to_svg(figures.acting_figure(record)), "Deployed alone, or drawn from a mixture.")
+    acted = shown(figures.acting_figure(record), "Deployed alone, or drawn from a mixture.")
     if record.history is None:
         return [acted]
     caption = (
         "A mixture may be deployed if its bound, the weighted mean of these, reaches the limit. The incumbent's value "
         f"is assumed; the others are proved {promise(record)}."
     )
-    return [Shown(figures.to_svg(figures.allowed_figure(record)), caption), acted]
+    return [shown(figures.allowed_figure(record), caption), acted]
 
 
-def _single_episodes(record: Record) -> dict[str, Any]:
+def _single_episodes(record: Record) -> Document:
     """Return what single episodes and single components did, which the limit does not bind."""
-    lines, shown = [], []
+    lines, drawn = [], []
     below = record.acting_below()
     if below is not None and record.mixed().any():
         times = f"In {percent(float(below.mean()))} of the episodes" if below.any() else "In no episode"
@@ -146,8 +142,8 @@ def _single_episodes(record: Record) -> dict[str, Any]:
                 f"{share} of the episode totals are {unit.beyond} the limit, which applies to their expectation. "
                 f"The middle 90 % lie between {low:.4g} and {high:.4g}."
             )
-            shown.append(Shown(figures.to_svg(figures.totals_figure(totals, b, name, unit)), caption))
-    return {"lines": lines, "figures": shown}
+            drawn.append(shown(figures.totals_figure(totals, b, name, unit), caption))
+    return {"lines": lines, "figures": drawn}
 
 
 # several runs
@@ -177,60 +173,53 @@ def comparison_page(records: Sequence[Record], title: str) -> str:
     return render("comparison.html", title=title, verdict=found, safe=not broke, places=sections, intro=intro)
 
 
-def _section(place: str, groups: Mapping[str, Sequence[Record]], colours: Mapping[str, str]) -> dict[str, Any]:
-    shown = []
+def _section(place: str, groups: Mapping[str, Sequence[Record]], colours: Mapping[str, str]) -> Document:
+    drawn = []
     if exact := all(one.is_exact for group in groups.values() for one in group):
         runs = "Mean and single runs" if max(map(len, groups.values())) < figures.FEW_RUNS else "Mean and 95 % interval"
-        shown = [
-            Shown(figures.to_svg(figures.regret_figure(groups, colours)), f"{runs}; lower is better."),
-            Shown(figures.to_svg(figures.violation_figure(groups, colours)), f"{runs}; 0 if all kept the limit."),
+        drawn = [
+            shown(figures.regret_figure(groups, colours), f"{runs}; lower is better."),
+            shown(figures.violation_figure(groups, colours), f"{runs}; 0 if all kept the limit."),
         ]
-    rows = [(_comparison_row if exact else _observed_row)(name, group) for name, group in groups.items()]
-    return {"title": place, "exact": exact, "figures": shown, "rows": rows}
+    told = _compared if exact else _observed
+    acted = {name: np.mean([one.incumbent_acted().mean() for one in group]) for name, group in groups.items()}
+    rows = [
+        {"agent": name, "runs": len(group), "incumbent": percent(float(acted[name])), **told(group)}
+        for name, group in groups.items()
+    ]
+    return {"title": place, "exact": exact, "figures": drawn, "rows": rows}
 
 
-def _observed_row(name: str, group: Sequence[Record]) -> dict[str, Any]:
+def _observed(group: Sequence[Record]) -> Document:
     """Return means of observed totals over the last window of each run, where exact values are unknown."""
     last = [slice(-window(len(one.sources)), None) for one in group]
-    rewards = [
-        float(np.mean(one.reward_totals[at]))
-        for one, at in zip(group, last, strict=True)
-        if one.reward_totals is not None
-    ]
-    utilities = [
-        np.mean(one.utility_totals[at], axis=0)
-        for one, at in zip(group, last, strict=True)
-        if one.utility_totals is not None
-    ]
+    rewards, utilities = (
+        [np.mean(totals[at], axis=0) for totals, at in zip(column, last, strict=True) if totals is not None]
+        for column in ([one.reward_totals for one in group], [one.utility_totals for one in group])
+    )
     return {
-        "agent": name,
-        "runs": len(group),
         "reward": plus_minus(rewards),
         "utility": ", ".join(plus_minus(column) for column in np.reshape(utilities, (len(utilities), -1)).T),
         "limit": ", ".join(f"{b:.4g}" for b in np.atleast_1d(group[0].threshold)),
-        "incumbent": percent(float(np.mean([one.incumbent_acted().mean() for one in group]))),
         "violating": 0,
     }
 
 
-def _comparison_row(name: str, group: Sequence[Record]) -> dict[str, Any]:
+def _compared(group: Sequence[Record]) -> Document:
     regrets = np.array([float(one.regret()[-1]) for one in group])
     violations = np.array([float(np.sum(one.violation()[-1])) for one in group])
     violating = sum(bool(one.violating().any()) for one in group)
     return {
-        "agent": name,
-        "runs": len(group),
         "regret": plus_minus(regrets),
         "violation": plus_minus(violations) if violating else "0",
         "violating": violating,
         "share": percent(float(np.mean([one.violating().mean() for one in group]))),
-        "incumbent": percent(float(np.mean([one.incumbent_acted().mean() for one in group]))),
     }
 
 
-def plus_minus(values: Any) -> str:
+def plus_minus(values: Sequence[float] | Array) -> str:
     """Return the mean with the half-width of its 95 % interval."""
-    mean, half = figures.mean_interval(np.asarray(values, dtype=np.float64))
+    mean, half = map(float, figures.mean_interval(np.asarray(values, dtype=np.float64)))
     return short(mean) + ("" if math.isnan(half) else f" ± {short(half)}")
 
 
@@ -266,7 +255,7 @@ def benchmark_page(
     return render("benchmark.html", title="Benchmark", intro=intro, places=places, left_out=reasons)
 
 
-def _benchmark_row(row: Any, own: bool) -> dict[str, Any]:
+def _benchmark_row(row: Any, own: bool) -> Document:
     interval = f" ({row.regret_low:.3f} to {row.regret_high:.3f})" if row.regret_high - row.regret_low > 5e-4 else ""
     return {
         "agent": row.agent,

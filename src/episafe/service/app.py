@@ -18,6 +18,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,9 +26,10 @@ import msgspec
 
 import episafe
 from episafe.core.agent import Agent
+from episafe.core.checks import require
 from episafe.core.errors import DamagedLog, InvalidEpisode
 from episafe.core.policy import Mixture
-from episafe.core.types import Episode
+from episafe.core.types import Document, Episode
 from episafe.service import schema
 from episafe.service.schema import Acted, Counted, Deployed, Problem, Step
 from episafe.session.deployment import Deployment
@@ -46,6 +48,7 @@ except ImportError as error:
     raise ModuleNotFoundError("the service needs Starlette and uvicorn: pip install 'episafe[serve]'") from error
 
 logger = logging.getLogger("episafe")
+KNOWN_IDS = "use an id that POST /deployments returned"
 
 
 @dataclass(frozen=True)
@@ -62,7 +65,7 @@ class Limits:
 class Refused(Exception):
     """A request that is answered by an error."""
 
-    def __init__(self, status: int, error: str, remedy: str, at: str = "", value: Any = None) -> None:
+    def __init__(self, status: int, error: str, remedy: str, at: str = "", value: object = None) -> None:
         super().__init__(error)
         self.status, self.problem = status, Problem(error, remedy, at, value)
 
@@ -84,9 +87,7 @@ def deploy(session: Session, id: int, asked: schema.DeployRequest) -> Deployed:
 
 def act(session: Session, id: int, asked: schema.ActRequest) -> Acted:
     """Return the action of the deployed policy at an observation; the same again for the same steps."""
-    made, ended = _pending(session, id)
-    if made is None:
-        raise Refused(409, ended, "deploy again for the next episode")
+    made = _pending(session, id)
     with _client_values():
         _replay(made, asked.steps)
         observation = _plain(asked.observation)
@@ -96,43 +97,39 @@ def act(session: Session, id: int, asked: schema.ActRequest) -> Acted:
 
 def report(session: Session, id: int, asked: schema.ReportRequest) -> Counted:
     """Report what happened in a deployment, however late; the first report counts."""
-    made, ended = _pending(session, id)
-    if made is None:
-        return Counted(False, ended)
     if (asked.steps is None) == (asked.total_utility is None):
         remedy = "give the steps, or total_utility and total_reward where a policy acted by itself"
         raise Refused(422, "a report has either steps or total_utility", remedy)
-    if asked.steps is None:
-        episode = Episode.of_totals(asked.total_utility, asked.total_reward, made.component)
-    else:
-        with _client_values():
-            _replay(made, asked.steps)
-            made.end(_plain(asked.last_observation), asked.remaining_utility)
-            episode = made.episode()
-    return _once(session, id, lambda: session.report(id, episode, overridden=made.overridden, encoded=True))
+
+    def end(made: Deployment) -> None:
+        if asked.steps is None:
+            episode = Episode.of_totals(asked.total_utility, asked.total_reward, made.component)
+        else:
+            with _client_values():
+                _replay(made, asked.steps)
+                made.end(_plain(asked.last_observation), asked.remaining_utility)
+                episode = made.episode()
+        session.report(id, episode, overridden=made.overridden, encoded=True)
+
+    return _once(session, id, end)
 
 
 def abandon(session: Session, id: int, asked: schema.AbandonRequest) -> Counted:
     """State that a deployment will never be reported: it counts at its worst."""
-    made, ended = _pending(session, id)
-    return Counted(False, ended) if made is None else _once(session, id, lambda: session.abandon(id, asked.reason))
+    return _once(session, id, lambda made: session.abandon(id, asked.reason))
 
 
-def decide(session: Session, id: int, asked: schema.Decision) -> dict[str, Any]:
+def decide(session: Session, id: int, asked: schema.Decision) -> Document:
     """Record a decision of a person, and return the status after it."""
-    given: dict[str, Any] = {"name": asked.name} if asked.what in ("promote", "withdraw") else {}
-    if asked.what == "change":
-        given = {"threshold": asked.threshold, "slack": asked.slack}
+    what, reason = asked.what, asked.reason
+    if what == "change":
         if asked.threshold is None and asked.slack is None:
             raise Refused(422, "nothing changes", "give threshold, slack or both")
-    every: tuple[Callable[..., None], ...] = (
-        session.promote,
-        session.withdraw,
-        session.change,
-        session.halt,
-        session.resume,
-    )
-    {one.__name__: one for one in every}[asked.what](**given, reason=asked.reason)
+        session.change(threshold=asked.threshold, slack=asked.slack, reason=reason)
+    elif what == "promote" or what == "withdraw":
+        (session.promote if what == "promote" else session.withdraw)(asked.name, reason=reason)
+    else:
+        (session.halt if what == "halt" else session.resume)(reason=reason)
     return session.status()
 
 
@@ -152,17 +149,17 @@ def metrics(session: Session, id: int, asked: None) -> bytes:
     found, registry = session.status(), CollectorRegistry()
     limits = [one["name"] for one in found["limits"]]
     proved = [(one["name"], one["bounds"]) for one in found["policies"] if one["bounds"] is not None]
-    figures: dict[str, tuple[str, list[str], dict[tuple[str, ...], float]]] = {
-        "alarms": ("Number of alarms.", [], {(): len(found["alarms"])}),
-        "halted": ("1 if the incumbent alone acts.", [], {(): bool(found["halted"])}),
-        "weight": ("Weight in the last plan.", ["policy"], {(k,): w for k, w in found["next_weights"].items()}),
-        "limit": ("Limit on the total.", ["limit"], {(one["name"],): one["threshold"] for one in found["limits"]}),
-        "bound": ("Proved lower bound.", ["policy", "limit"],
-                  {(name, limit): b for name, bounds in proved for limit, b in zip(limits, bounds, strict=True)}),
-    }  # fmt: skip
-    for name in ("deployments", "reports", "abandoned", "overridden", "pending"):
-        figures[name] = f"Number of deployments: {name}.", [], {(): found[name]}
-    for name, (text, labels, values) in figures.items():
+    figures: list[tuple[str, str, list[str], dict[tuple[str, ...], float]]] = [
+        ("alarms", "Number of alarms.", [], {(): len(found["alarms"])}),
+        ("halted", "1 if the incumbent alone acts.", [], {(): bool(found["halted"])}),
+        ("weight", "Weight in the last plan.", ["policy"], {(k,): w for k, w in found["next_weights"].items()}),
+        ("limit", "Limit on the total.", ["limit"], {(one["name"],): one["threshold"] for one in found["limits"]}),
+        ("bound", "Proved lower bound.", ["policy", "limit"],
+         {(name, limit): b for name, bounds in proved for limit, b in zip(limits, bounds, strict=True)}),
+    ]  # fmt: skip
+    counts = ("deployments", "reports", "abandoned", "overridden", "pending")
+    figures += [(name, f"Number of deployments: {name}.", [], {(): found[name]}) for name in counts]
+    for name, text, labels, values in figures:
         gauge = Gauge(f"episafe_{name}", text, labels, registry=registry)
         for key, value in values.items():
             (gauge.labels(*key) if key else gauge).set(value)
@@ -177,7 +174,7 @@ class Operation:
     path: str
     do: Callable[[Session, int, Any], Any]
     request: Any = None
-    answer: Any = dict[str, Any]
+    answer: Any = Document
     summary: str = ""
 
 
@@ -195,18 +192,18 @@ OPERATIONS = (
 )
 
 
-def openapi_document() -> dict[str, Any]:
+def openapi_document() -> Document:
     """Return the OpenAPI 3.1 document, made from the types of requests and answers."""
     types = list({str(t): t for op in OPERATIONS for t in (op.request, op.answer, Problem) if t is not None}.values())
     schemas, components = msgspec.json.schema_components(types, ref_template="#/components/schemas/{name}")
     kinds = {str(str): "text/plain"}
     named = zip(map(str, types), schemas, strict=True)
     content = {name: {"content": {kinds.get(name, "application/json"): {"schema": one}}} for name, one in named}
-    paths: dict[str, dict[str, Any]] = {}
+    paths: dict[str, Document] = {}
     for op in OPERATIONS:
         done = {"description": "Done.", **content[str(op.answer)]}
         failed = {"description": "What is wrong, and the remedy.", **content[str(Problem)]}
-        found: dict[str, Any] = {"summary": op.summary or op.do.__doc__}
+        found: Document = {"summary": op.summary or op.do.__doc__}
         found["responses"] = {"200": done, "default": failed}
         if "{id}" in op.path:
             whole = {"type": "integer", "minimum": 0}
@@ -225,22 +222,22 @@ def openapi_document() -> dict[str, Any]:
     }
 
 
-def _pending(session: Session, id: int) -> tuple[Deployment | None, str]:
-    """Return the handle of a deployment, or why it ended; refuse one that does not exist."""
+def _pending(session: Session, id: int) -> Deployment:
+    """Return the handle of a deployment; refuse one that does not exist, and one that has ended."""
     try:
-        return session.deployment(id), ""
+        return session.deployment(id)
     except InvalidEpisode as error:
         if id >= session.state.num_deployed:
-            raise Refused(404, str(error), "use an id that POST /deployments returned", "id", id) from error
-        return None, str(error)
+            raise Refused(404, str(error), KNOWN_IDS, "id", id) from error
+        raise Refused(409, str(error), "deploy again for the next episode") from error
 
 
-def _once(session: Session, id: int, end: Callable[[], None]) -> Counted:
-    """End a deployment; say so if another request has ended it meanwhile."""
+def _once(session: Session, id: int, end: Callable[[Deployment], None]) -> Counted:
+    """End a deployment; say so if another request has ended it, before or meanwhile."""
     try:
-        end()
-    except InvalidEpisode as error:
-        if id in session.state.pending:
+        end(_pending(session, id))
+    except (InvalidEpisode, Refused) as error:
+        if id in session.state.pending or id >= session.state.num_deployed:
             raise
         return Counted(False, str(error))
     return Counted(True)
@@ -266,12 +263,11 @@ def _client_values() -> Iterator[None]:
         raise Refused(422, text[:500], "send observations as the environment returns them") from error
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> object:
     """Return a value of numbers, texts and lists; refuse objects, which no state is."""
     if isinstance(value, dict):
-        raise Refused(
-            422, "an observation or chance is an object", "send numbers, texts or lists of them", "", str(value)[:200]
-        )
+        remedy = "send numbers, texts or lists of them"
+        raise Refused(422, "an observation or chance is an object", remedy, "", str(value)[:200])
     for one in value if isinstance(value, list) else ():
         _plain(one)
     return value
@@ -290,9 +286,9 @@ class Service:
         self, session: Session, token: str, limits: Limits | None = None, reopen: Callable[[], Session] | None = None
     ) -> None:
         self.session, self.limits, self._reopen, self._opening = session, limits or Limits(), reopen, threading.Lock()
-        if not re.fullmatch("[!-~]{16,}", token):
-            make = "python -c 'import secrets; print(secrets.token_urlsafe())'"
-            raise ValueError(f"the token must have at least 16 ASCII characters and no spaces: make one with {make}")
+        text = "the token must have at least 16 ASCII characters and no spaces: make one with "
+        text += "python -c 'import secrets; print(secrets.token_urlsafe())'"
+        require(re.fullmatch("[!-~]{16,}", token), text, ValueError)
         self._token = token.encode()
         self._left, self._then, self._under_way = 2 * self.limits.rate, time.monotonic(), 0
         self._threads, self._planning = (ThreadPoolExecutor(self.limits.threads, "episafe-http") for _ in range(2))
@@ -317,8 +313,7 @@ class Service:
                 self._admit(request)
                 text = request.path_params.get("id", "0")
                 if not re.fullmatch("[0-9]{1,15}", text):
-                    remedy = "use an id that POST /deployments returned"
-                    raise Refused(404, "the deployment is no whole number", remedy, "id", text[:50])
+                    raise Refused(404, "the deployment is no whole number", KNOWN_IDS, "id", text[:50])
                 if decoder is None:
                     return _response(200, await self._do(op, int(text), None))
                 body = await self._body(request)
@@ -454,15 +449,14 @@ def serve(
     Each of the `workers` is a process that opens the session with an agent of its own. If there are several,
     `make_agent` is a function of a module. A worker that ends stops all, so that a supervisor can start them again.
     """
-    session = open_session(location, make_agent(), name, timeout=timeout)  # errors of the caller show here
-    Service(session, token, limits)
-    session.close()
+    opening = partial(_open, location, make_agent, name, timeout)
+    with opening() as session:  # errors of the caller show here
+        Service(session, token, limits)
     with socket.create_server((host, port), backlog=1024) as listener:
         if workers == 1:
-            return _work(location, make_agent, token, name, timeout, limits, listener)
-        arguments = location, make_agent, token, name, timeout, limits, listener
+            return _work(opening, token, limits, listener)
         context = multiprocessing.get_context("spawn")
-        processes = [context.Process(target=_work, args=arguments) for _ in range(workers)]
+        processes = [context.Process(target=_work, args=(opening, token, limits, listener)) for _ in range(workers)]
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
         try:
             for one in processes:
@@ -477,15 +471,16 @@ def serve(
     raise OSError("a worker ended: read its messages")
 
 
-def _work(location: Any, make_agent: Any, token: str, name: Any, timeout: Any, limits: Any, listener: Any) -> None:
-    def reopen() -> Session:
-        return open_session(location, make_agent(), name, timeout=timeout)
-
-    run_server(Service(reopen(), token, limits, reopen).app, listener)
+def _open(location: str | Path, make_agent: Callable[[], Agent], name: str | None, timeout: float | None) -> Session:
+    return open_session(location, make_agent(), name, timeout=timeout)
 
 
-def run_server(app: Any, listener: socket.socket) -> None:
+def _work(opening: Callable[[], Session], token: str, limits: Limits | None, listener: socket.socket) -> None:
+    run_server(Service(opening(), token, limits, opening).app, listener)
+
+
+def run_server(app: Starlette, listener: socket.socket) -> None:
     """Answer requests on a socket until the process is stopped."""
-    patience: dict[str, Any] = {"timeout_keep_alive": 75, "timeout_graceful_shutdown": 10}
+    patience: Document = {"timeout_keep_alive": 75, "timeout_graceful_shutdown": 10}
     config = uvicorn.Config(app, log_level="warning", access_log=False, server_header=False, ws="none", **patience)
     uvicorn.Server(config).run([listener])

@@ -5,19 +5,21 @@ import socket
 import threading
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
-from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
 
 import episafe
-from episafe.core.types import INCUMBENT, Unit
+from episafe.core.types import INCUMBENT, Document, Unit
 from episafe.report.figures import evidence_figure, to_svg, totals_figure
+from episafe.report.pages import environment
 from episafe.session.audit import read_events
 from episafe.session.events import Deploy, of_numbers
 from episafe.session.monitors import REMEDIES
 from episafe.session.state import SessionState
+
+if TYPE_CHECKING:
+    from starlette.applications import Starlette
 
 POINTS = 400  # of a curve: every other point is dropped beyond that
 REFRESH = 5  # seconds between two looks at the log
@@ -32,17 +34,13 @@ class Follower:
         self.location, self.name, self.state = location, name, SessionState()
         self._history: list[tuple[int, float, dict[str, list[float]]]] = []  # deployment, learned weight, bounds
         self._stride, self._lock, self._drawn = 1, threading.Lock(), (-1, [""])
-        environment = Environment(
-            loader=ChoiceLoader([PackageLoader("episafe.service"), PackageLoader("episafe.report")]),
-            autoescape=True,
-            undefined=StrictUndefined,
-        )
-        environment.filters |= {
+        templates = environment("episafe.service")
+        templates.filters |= {
             "number": _number,
             "moment": lambda time: time[:19].replace("T", " "),
             "percent": lambda share: f"{100 * share:.0f}\N{NO-BREAK SPACE}%",
         }
-        self._template, self._style = (environment.get_template(one) for one in ("dashboard.html", "style.css"))
+        self._template = templates.get_template("dashboard.html")
         self.read()
 
     def read(self) -> None:
@@ -77,7 +75,6 @@ class Follower:
                 units=units,
                 shown=lambda c, total: "–" if total is None else _number(units[c].raw(total)),
                 reward=lambda total: "–" if total is None else _number(reward.raw(total)),
-                style=Markup(self._style.render()),
                 version=episafe.__version__,
                 title="Session " + (self.name or Path(str(self.location)).resolve().name),
                 refresh=refresh,
@@ -98,7 +95,7 @@ class Follower:
         """Return the units of the limits, in which the page shows totals."""
         return [self.state.task.unit(one.name) for one in self.state.task.constraints]
 
-    def _figure(self, c: int, limit: dict[str, Any]) -> str:
+    def _figure(self, c: int, limit: Document) -> str:
         """Return the bounds of the policies deployed most, and the weight of learned policies, as SVG."""
         if len(self._history) < 2:
             return ""
@@ -113,7 +110,7 @@ class Follower:
             curves[name].append((curves[name][-1][0] + self._stride, math.nan))  # where its trial ended
         return to_svg(evidence_figure(curves, limit["threshold"], weights, self._units[c], at=at))
 
-    def _totals(self, c: int, limit: dict[str, Any]) -> tuple[str, float]:
+    def _totals(self, c: int, limit: Document) -> tuple[str, float]:
         """Return the spread of the latest totals as SVG, and the share of them that is below the limit."""
         totals = np.array([one.episode.total_utility[c] for one in self.state.recent])
         if len(totals) < 2:
@@ -143,15 +140,16 @@ def session_page(location: str | Path, name: str | None = None) -> str:
     return Follower(location, name).page()
 
 
-def dashboard_app(follower: Follower, host: str) -> Any:
+def dashboard_app(follower: Follower, host: str) -> "Starlette":
     """Return the ASGI application that shows a session; pages of other sites cannot read it through a browser."""
     from starlette.applications import Starlette
     from starlette.middleware import Middleware
     from starlette.middleware.trustedhost import TrustedHostMiddleware
+    from starlette.requests import Request
     from starlette.responses import HTMLResponse
     from starlette.routing import Route
 
-    def page(request: Any) -> HTMLResponse:
+    def page(request: Request) -> HTMLResponse:
         return HTMLResponse(follower.page(REFRESH), headers={"cache-control": "no-store"})
 
     hosts = ["*"] if host in ("0.0.0.0", "::") else ["127.0.0.1", "localhost", host]

@@ -1,4 +1,7 @@
-"""Requests and answers of the service: checked while they are decoded, and the source of the OpenAPI document."""
+"""Requests and answers of the service: checked while they are decoded, and the source of the OpenAPI document.
+
+A misspelt field of a request is refused.
+"""
 
 from typing import Annotated, Any, Literal
 
@@ -9,11 +12,7 @@ Reason = Annotated[str, Meta(min_length=1, max_length=2000, description="Why; it
 Numbers = float | list[float]  # one number, or one per limit
 
 
-class Asked(Struct, forbid_unknown_fields=True):
-    """A request; a misspelt field is refused."""
-
-
-class Step(Asked):
+class Step(Struct, forbid_unknown_fields=True):
     """One step that was played: what was observed, done, and received. `overridden`: a person acted."""
 
     observation: Any
@@ -24,20 +23,20 @@ class Step(Asked):
     overridden: bool = False
 
 
-class DeployRequest(Asked):
+class DeployRequest(Struct, forbid_unknown_fields=True):
     """Ask for a deployment, by your name for the episode."""
 
     episode_id: Text = ""
 
 
-class ActRequest(Asked):
+class ActRequest(Struct, forbid_unknown_fields=True):
     """Ask for an action: the steps that were played so far, and what is observed now."""
 
     observation: Any
     steps: list[Step] = []
 
 
-class ReportRequest(Asked):
+class ReportRequest(Struct, forbid_unknown_fields=True):
     """Report an episode: its steps, or the totals where a policy acted by itself."""
 
     steps: list[Step] | None = None
@@ -47,13 +46,13 @@ class ReportRequest(Asked):
     total_reward: float = 0.0
 
 
-class AbandonRequest(Asked):
+class AbandonRequest(Struct, forbid_unknown_fields=True):
     """State that a deployment will never be reported."""
 
     reason: Reason = "abandoned by a client"
 
 
-class Decision(Asked):
+class Decision(Struct, forbid_unknown_fields=True):
     """A decision by a person. `name` for promote and withdraw; `threshold`, `slack` or both for change."""
 
     what: Literal["promote", "withdraw", "change", "halt", "resume"]

@@ -10,7 +10,8 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from episafe.core.agent import Agent, Certifier
+from episafe.core.agent import Agent
+from episafe.core.checks import require
 from episafe.core.errors import DamagedLog
 from episafe.core.types import INCUMBENT, Array, Document, Unit
 from episafe.session.events import (
@@ -29,7 +30,7 @@ from episafe.session.events import (
 from episafe.session.session import draw_component, open_log, uniform_of
 from episafe.session.state import SessionState, identity
 
-TESTS = ("incumbent", "bound", "draw", "drift")  # monitors whose alarms follow from the reports
+TESTS = {"incumbent", "bound", "draw", "drift"}  # monitors whose alarms follow from the reports
 AGREE = 1e-9  # recomputed numbers agree to this, relative to the larger of 1 and the number
 
 
@@ -62,8 +63,7 @@ def read_lines(location: str | Path, name: str | None = None, since: int = 0) ->
         yield from open_log(location, name).read(since)
         return
     path = (Path(location) / name if name else Path(location)) / "log.jsonl"
-    if not path.exists():
-        raise FileNotFoundError(f"{path} does not exist: give the folder of a session")
+    require(path.exists(), f"{path} does not exist: give the folder of a session", FileNotFoundError)
     with path.open("rb") as file:
         for line in islice(file, since, None):
             if line.endswith(b"\n"):
@@ -103,13 +103,13 @@ def audit(location: str | Path, agent: Agent | None = None, name: str | None = N
     notes, findings = list[str](), []
     try:
         for event in read_events(location, name):
-            if fault := next(_faults(state, event, notes), ""):
-                raise DamagedLog(fault)
-            num_certificates += isinstance(event.body, Deploy) and _is_certificate(state, event.body)
+            fault = next(_faults(state, event, notes), "")
+            require(not fault, fault, DamagedLog)
+            is_checked = isinstance(event.body, Deploy) and state.certifier is not None
+            num_certificates += is_checked and set(event.body.weights) != {INCUMBENT}
             state.apply([event])
             has_head |= event.hash == head
-        if not has_head:
-            raise DamagedLog(f"no event has the hash {head}: events were cut off or changed")
+        require(has_head, f"no event has the hash {head}: events were cut off or changed", DamagedLog)
     except (ValueError, TypeError, KeyError, IndexError) as error:
         findings.append(f"event {state.number}: {error}")
     summary = f"{state.number} events are in order; the next one is not."
@@ -134,10 +134,8 @@ def _faults(state: SessionState, event: Event, notes: list[str]) -> Iterator[str
         yield from _report_faults(state, body, notes)
     elif isinstance(body, LogEvidence):
         yield from _log_faults(state, body, notes)
-    elif isinstance(body, AlarmRaised) and body.monitor in TESTS:
-        due = {one.monitor for one in state.due_alarms()}
-        if body.monitor not in due:
-            yield f"the alarm {body.monitor!r} does not follow from the reports"
+    elif isinstance(body, AlarmRaised) and body.monitor in TESTS - {one.monitor for one in state.due_alarms()}:
+        yield f"the alarm {body.monitor!r} does not follow from the reports"
 
 
 def _log_faults(state: SessionState, body: LogEvidence, notes: list[str]) -> Iterator[str]:
@@ -175,14 +173,8 @@ def _candidate_faults(state: SessionState, body: NewCandidate) -> Iterator[str]:
             yield f"the floor of {body.name!r} is recorded as {recorded.tolist()}, computed again: {again}"
 
 
-def _is_certificate(state: SessionState, body: Deploy) -> bool:
-    """Return whether a deployment is allowed by a certificate that the log alone can check."""
-    return state.certifier is not None and set(body.weights) != {INCUMBENT}
-
-
 def _deploy_faults(state: SessionState, body: Deploy, notes: list[str]) -> Iterator[str]:
     weights, certifier = body.weights, state.certifier
-    assert state.begin is not None
     if not weights or min(weights.values()) < 0 or abs(math.fsum(weights.values()) - 1) > AGREE:
         yield f"the weights {weights} are not probabilities"
     if draw_component(weights, uniform_of(state.begin.salt, body.id)) != body.component:
@@ -196,11 +188,6 @@ def _deploy_faults(state: SessionState, body: Deploy, notes: list[str]) -> Itera
         return
     if certifier.invalid_reason:
         yield f"{list(weights)} are deployed, and nothing is proved: {certifier.invalid_reason}"
-    yield from _bound_faults(state, certifier, body)
-
-
-def _bound_faults(state: SessionState, certifier: Certifier, body: Deploy) -> Iterator[str]:
-    """Recompute what is proved of a mixture; it must reach the limits by itself."""
     certifier.announce(body.episode_id)
     plan, recorded = state.plan_of(body), of_numbers(body.bounds)
     if refusal := certifier.refusal(plan):
@@ -257,32 +244,24 @@ def explain(location: str | Path, deployment: int, name: str | None = None) -> t
     for event in read_events(location, name):
         body = event.body
         if isinstance(body, Deploy) and body.id == deployment:
-            facts = _facts_of_plan(state, body) | {"event": event.number, "time": event.time}
+            proved = state.bounds()
+            facts = msgspec.structs.asdict(body) | {
+                "deployment": deployment,
+                "event": event.number,
+                "time": event.time,
+                "proved": {key: proved[key].tolist() if key in proved else None for key in body.weights},
+                "limits": {one.name: one.threshold for one in state.task.constraints},
+                "halted": state.halted,
+                "outcome": None,
+            }
         elif facts and isinstance(body, Report | Abandon) and body.id == deployment:
             facts["outcome"] = {"kind": event.kind, "time": event.time, **msgspec.to_builtins(body)}
             break
         state.apply([event])
-    if not facts:
-        raise ValueError(f"there is no deployment {deployment}: the session has {state.num_deployed}, counted from 0")
+    text = f"there is no deployment {deployment}: the session has {state.num_deployed}, counted from 0"
+    require(facts, text, ValueError)
     task = state.task
     return facts, list(_lines(facts, [task.unit(one.name) for one in task.constraints], task.unit("reward")))
-
-
-def _facts_of_plan(state: SessionState, body: Deploy) -> Document:
-    proved = {key: bound.tolist() for key, bound in state.bounds().items()}
-    return {
-        "deployment": body.id,
-        "component": body.component,
-        "weights": body.weights,
-        "bounds": list(body.bounds),
-        "proved": {key: proved.get(key) for key in body.weights},
-        "limits": {one.name: one.threshold for one in state.task.constraints},
-        "reason": body.reason,
-        "level": body.level,
-        "episode_id": body.episode_id,
-        "halted": state.halted,
-        "outcome": None,
-    }
 
 
 def _lines(facts: Document, units: Sequence[Unit], reward: Unit) -> Iterator[str]:

@@ -1,15 +1,14 @@
 """One deployment: the policy acts, what happens is recorded, and leaving the block reports it."""
 
-from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from episafe.core.errors import InvalidEpisode
 from episafe.core.policy import Mixture, Policy
-from episafe.core.task import Task
-from episafe.core.types import ENDED, START, Array, Episode, Plan
+from episafe.core.types import ENDED, INCUMBENT, START, Array, Episode, PerLimit, Plan, State
+from episafe.session.events import Deploy
 
 if TYPE_CHECKING:
     from episafe.session.session import Session
@@ -27,67 +26,59 @@ class Deployment:
         overridden: how many actions a person took in place of the policy.
     """
 
-    def __init__(
-        self,
-        session: "Session",
-        task: Task,
-        id: int | None,
-        plan: Plan,
-        component: int | None,
-        name: str,
-        rng: Callable[[], np.random.Generator],
-    ) -> None:
-        self.id, self.plan, self.component, self.name = id, plan, component, name
+    def __init__(self, session: "Session", plan: Plan, made: Deploy | None = None) -> None:
+        self.plan, self.id = plan, None if made is None else made.id
+        self.name = INCUMBENT if made is None else made.component
+        self.component = made.index if made is not None and isinstance(plan.policy, Mixture) else None
         found = plan.policy
-        self.policy: Policy = found.components[component or 0] if isinstance(found, Mixture) else found
-        self._session, self._task, self._make_rng = session, task, rng
+        self.policy: Policy = found.components[self.component or 0] if isinstance(found, Mixture) else found
+        self._session = session
+        self._task = task = session.task
         self._rng: np.random.Generator | None = None
         self.overridden, self._closed = 0, False
-        self._states: list[Any] = []
+        self._states: list[State] = []
         self._actions: list[int] = []
-        self._rewards: list[float | None] = []
-        self._utilities: list[Array | None] = []
-        self._chances: list[Any] = []
-        self._start: Any = None  # the first observation
-        self._last: Any = None  # the state after the last step
+        self._signals_of: list[tuple[float | None, Array | None]] = []  # reward and utilities of each step
+        self._chances: list[object] = []
+        self._start: object = None  # the first observation
+        self._last: State | None = None  # the state after the last step
         self._remaining: Array | None = None
         self._num_recorded = self._num_dummy = int(task.random_start)
         self._carried = 0.0
         if task.random_start:
             reward, utilities = task.outside[START]
             self._add(START, 0)
-            self._rewards[0], self._utilities[0] = reward, np.array(utilities)
+            self._signals_of[0] = reward, np.array(utilities)
 
-    def _add(self, state: Any, action: int) -> None:
+    def _add(self, state: State, action: int) -> None:
         self._states.append(state)
         self._actions.append(action)
-        self._rewards.append(None)
-        self._utilities.append(None)
+        self._signals_of.append((None, None))
         self._chances.append(None)
 
-    def _state(self, observation: Any) -> Any:
+    def _state(self, observation: object) -> State:
         assert self._task.encode is not None
         return self._task.encode(observation if self._task.carry is None else (observation, self._carried))
 
-    def act(self, observation: Any) -> int:
+    def act(self, observation: object) -> int:
         """Return the action of the policy at an observation, and record the state and the action."""
         state = self._next_state(observation)
         if self._rng is None:
-            self._rng = self._make_rng()
+            self._rng = np.random.default_rng() if self.id is None else self._session.generator(self.id)
             self._rng.random(len(self._actions))  # drawn for the steps before, in other processes
         action = self.policy.act(len(self._actions), state, self._rng)
         self._add(state, action)
         return action
 
-    def probabilities(self, observation: Any) -> Array:
+    def probabilities(self, observation: object) -> Array:
         """Return the probabilities (A,) of the actions at an observation; nothing is recorded."""
         return self.policy.probabilities(len(self._actions), self._next_state(observation))
 
-    def took(self, action: int, observation: Any) -> None:
+    def took(self, action: int, observation: object) -> None:
         """Record an action that the policy took in another process."""
         self._add(self._next_state(observation), int(action))
 
-    def override(self, action: int, observation: Any = None) -> int:
+    def override(self, action: int, observation: object = None) -> int:
         """Record that a person acts; the episode then counts at its worst for every component of the plan.
 
         Call it in place of `act` with the observation, or after `act` to replace its action.
@@ -100,7 +91,7 @@ class Deployment:
         self.overridden += 1
         return action
 
-    def _next_state(self, observation: Any) -> Any:
+    def _next_state(self, observation: object) -> State:
         horizon = self._task.horizon
         if horizon is None:
             raise InvalidEpisode("policies of this task are opaque: run d.policy yourself and record the totals")
@@ -112,7 +103,7 @@ class Deployment:
             self._start = observation if self._task.carry is None else (observation, self._carried)
         return self._state(observation)
 
-    def record(self, reward: float | None = None, utility: Any = None, chance: Any = None) -> None:
+    def record(self, reward: float | None = None, utility: PerLimit = None, chance: object = None) -> None:
         """Record what the last action brought; once per step, before the next `act`.
 
         Args:
@@ -121,7 +112,7 @@ class Deployment:
             chance: what chance brought, where it is exogenous.
         """
         if self._task.horizon is None:  # totals only: each call adds to them
-            self._add(None, 0)
+            self._add(ENDED, 0)
         if self._num_recorded == len(self._actions):
             raise InvalidEpisode("each step is recorded once, after it: call act(observation) before record(…)")
         self._num_recorded = len(self._actions)
@@ -130,19 +121,22 @@ class Deployment:
         m = m if carry is None else carry.inner.num_constraints
         if given is not None and given.shape != (m,):
             raise InvalidEpisode(f"utility must have {m} entries, got {utility!r}")
-        self._rewards[-1] = None if reward is None else float(reward)
-        self._utilities[-1], self._chances[-1] = given, chance
+        self._chances[-1] = chance
         if carry is not None:
             step = len(self._actions) - 1, self._states[-1], self._actions[-1], chance, given
-            self._carried, self._utilities[-1] = carry.step(*step)
+            self._carried, given = carry.step(*step)
+        self._signals_of[-1] = None if reward is None else float(reward), given
 
-    def _signals(self, h: int) -> tuple[float, Array]:
-        """Return reward and utilities of a step: as recorded, or as the task knows them."""
-        state, action, reward, utility = self._states[h], self._actions[h], self._rewards[h], self._utilities[h]
-        reward = float(self._task.reward_at(h, state)[action]) if reward is None else reward
-        return reward, self._task.utility_at(h, state)[:, action] if utility is None else utility
+    def _signals(self, h: int, is_traced: bool) -> tuple[float, Array]:
+        """Return reward and utilities of a step: as recorded, or as the task knows their means given no chance."""
+        task, state, action, reward, utility = self._task, self._states[h], self._actions[h], *self._signals_of[h]
+        for name, value, known in (("reward", reward, task.knows_reward), ("utility", utility, task.knows_utility)):
+            if value is None and (is_traced or not known):
+                raise InvalidEpisode(f"step {h} has no {name}: call d.record({name}=…) after every act")
+        reward = float(task.reward_at(h, state)[action]) if reward is None else reward
+        return reward, task.utility_at(h, state)[:, action] if utility is None else utility
 
-    def end(self, observation: Any = None, remaining_utility: Any = None) -> None:
+    def end(self, observation: object = None, remaining_utility: PerLimit = None) -> None:
         """End the episode.
 
         Args:
@@ -158,8 +152,8 @@ class Deployment:
         """Return what was recorded, with encoded states."""
         task, steps = self._task, len(self._actions)
         if task.horizon is None:
-            utility = np.sum([one for one in self._utilities if one is not None], axis=0)
-            reward = float(sum(one for one in self._rewards if one is not None))
+            utility = np.sum([one for _, one in self._signals_of if one is not None], axis=0)
+            reward = float(sum(one for one, _ in self._signals_of if one is not None))
             return Episode.of_totals(np.atleast_1d(utility), reward, self.component)
         left = task.horizon - steps
         if left and task.is_listed:
@@ -167,21 +161,20 @@ class Deployment:
                 f"{steps} of {task.horizon} steps were played, and the listed states have none for an ended episode: "
                 "play all steps, or abandon the deployment"
             )
-        rewards, utilities = self._column("reward", self._rewards), self._column("utility", self._utilities)
         trace = None
         if any(chance is not None for chance in self._chances):
             trace = self._start, (*self._chances[self._num_dummy :], *[None] * left)
-        states = [*self._states, self._after_last_step() if not left else ENDED, *[ENDED] * left]
+        signals = [self._signals(h, trace is not None) for h in range(steps)]
         if left:
             reward, rest = task.outside.get(ENDED, (0.0, (0.0,) * task.num_constraints))
-            each = np.array(rest) if self._remaining is None else self._remaining / left
-            signals = [*map(self._signals, range(steps)), *[(reward, each)] * left]
-            rewards, utilities = [one for one, _ in signals], [one for _, one in signals]
+            signals += [(reward, np.array(rest) if self._remaining is None else self._remaining / left)] * left
+        rewards, utilities = zip(*signals, strict=True)
+        states = [*self._states, *([ENDED] * (left + 1) if left else [self._after_last_step()])]
         actions = np.array([*self._actions, *[0] * left], dtype=np.int64)
-        all_states: Any = np.array(states) if task.is_listed else tuple(states)
+        all_states = np.array(states) if task.is_listed else tuple(states)
         return Episode(all_states, actions, rewards, utilities, self.component, trace)
 
-    def _after_last_step(self) -> Any:
+    def _after_last_step(self) -> State:
         task, h = self._task, len(self._actions) - 1
         if self._last is not None:
             return self._last
@@ -191,20 +184,10 @@ class Deployment:
             raise InvalidEpisode("the last state is unknown, and all steps share their data: call d.end(observation)")
         return self._states[-1] if task.is_listed else ENDED
 
-    def _column(self, name: str, values: list[Any]) -> list[Any] | None:
-        """Return a signal of every step; None if the task knows it and no step has it."""
-        known = self._task.knows_reward if name == "reward" else self._task.knows_utility
-        if known and all(value is None for value in values[self._num_dummy :]):
-            return None
-        for h, value in enumerate(values):
-            if value is None:
-                raise InvalidEpisode(f"step {h} has no {name}: call d.record({name}=…) after every act")
-        return values
-
     def __enter__(self) -> "Deployment":
         return self
 
-    def __exit__(self, kind: Any, error: BaseException | None, traceback: Any) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         """Report the episode; abandon it after an exception. A deployment that was not logged is passed over."""
         if self._closed or self.id is None:
             return
@@ -212,7 +195,7 @@ class Deployment:
         if error is None and len(self._actions) > self._num_dummy:
             self._session.report(self.id, self.episode(), overridden=self.overridden, encoded=True)
             return
-        seen = [one for one in self._utilities if one is not None]
+        seen = [one for _, one in self._signals_of if one is not None]
         so_far = np.sum(seen, axis=0) if seen and all(((one >= 0) & (one < np.inf)).all() for one in seen) else None
         reason = "nothing was recorded" if error is None else f"{type(error).__name__}: {error}"
         with suppress(OSError):  # it stays pending, and the caller's exception is not hidden

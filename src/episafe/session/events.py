@@ -22,7 +22,7 @@ import numpy as np
 from episafe.core.agent import Evidence
 from episafe.core.errors import DamagedLog, InvalidEpisode
 from episafe.core.task import Constraint
-from episafe.core.types import Array, Episode, Unit
+from episafe.core.types import Array, Document, Episode, Level, Source, Unit
 
 START_HASH = "0" * 64
 Numbers = tuple[float | None, ...]  # None for NaN, which JSON cannot say
@@ -51,7 +51,7 @@ class Begin(Body, frozen=True):
     incumbent: str
     limits: tuple[Constraint, ...]
     horizon: int | None
-    agent: dict[str, Any]
+    agent: Document
     monitors: float
     salt: str
     version: str
@@ -63,7 +63,7 @@ class NewCandidate(Body, frozen=True):
 
     name: str
     proposer: str = "user"
-    document: dict[str, Any] | None = None
+    document: Document | None = None
     reward: float | None = None
     lam: float | None = None
     least_totals: Numbers | None = None
@@ -77,8 +77,8 @@ class Deploy(Body, frozen=True):
     weights: dict[str, float]
     component: str
     bounds: Numbers
-    source: str = "safe"
-    level: str = "heuristic"
+    source: Source = "safe"
+    level: Level = "heuristic"
     reason: str = ""
     episode_id: str = ""
     lam: float | None = None
@@ -118,7 +118,7 @@ class RecordedEpisode(Body, frozen=True):
 
     def episode(self, listed: bool, component: int | None = None) -> Episode:
         """Return the episode in canonical form; states are integers (H+1,) if they are listed."""
-        totals: dict[str, Any] = {
+        totals: Document = {
             "total_utility": np.array(self.total_utility),
             "total_reward": self.total_reward,
             "component": component,
@@ -343,9 +343,9 @@ def of_numbers(values: Numbers) -> Array:
     return np.array([math.nan if value is None else value for value in values])
 
 
-def as_recorded(value: dict[str, Any]) -> dict[str, Any]:
-    """Return plain values as the log has them."""
-    found: dict[str, Any] = msgspec.json.decode(_encoder.encode(value))
+def as_recorded(value: Document | Body) -> Document:
+    """Return a mapping or a body as the log has it."""
+    found: Document = msgspec.json.decode(_encoder.encode(value))
     return found
 
 

@@ -44,11 +44,9 @@ else:
                         raise TimeoutError(f"{path} is locked by another process for {LOCK_TIMEOUT:g} s") from None
                     time.sleep(pause)
                     pause = min(2 * pause, 0.01)
-            try:
-                yield
-            finally:
-                fcntl.flock(file, fcntl.LOCK_UN)  # a process that was forked meanwhile has the file open, too
+            yield
         finally:
+            fcntl.flock(file, fcntl.LOCK_UN)  # a process that was forked meanwhile has the file open, too
             os.close(file)
 
 
@@ -70,17 +68,15 @@ class FileLog:
         self.torn: list[Path] = []
         self._fsync, self._failed = fsync, ""
         self._mutex, self._lock_path = threading.RLock(), self.folder / "log.lock"
-        self._syncing = threading.Condition()
-        self._written, self._durable, self._busy = 0, 0, False
+        self._syncing = threading.Lock()  # held during fsync: those that wait for it find their lines durable
+        self._written = self._durable = 0
         self._end = 0, 0  # lines and bytes that were read
         new = not self.path.exists()
         self._file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_BINARY", 0), 0o600)
         if new and os.name == "posix":  # the name of a new file is durable once its folder is
             folder_file = os.open(self.folder, os.O_RDONLY)
-            try:
-                os.fsync(folder_file)
-            finally:
-                os.close(folder_file)
+            os.fsync(folder_file)
+            os.close(folder_file)
 
     @contextmanager
     def lock(self) -> Iterator[None]:
@@ -125,24 +121,16 @@ class FileLog:
         """Return once everything appended or read before the call is durable; one thread calls fsync for all."""
         wanted = self._written
         with self._syncing:
-            while self._durable < wanted:
+            if self._durable >= wanted:
+                return
+            self._check()
+            reached = self._written
+            try:
+                self._fsync(self._file)
+            except OSError as error:
+                self._failed = f"fsync of {self.path} failed ({error}): reopen the session once the disk works"
                 self._check()
-                if self._busy:
-                    self._syncing.wait()
-                    continue
-                self._busy, reached = True, self._written
-                self._syncing.release()
-                failure = ""
-                try:
-                    self._fsync(self._file)
-                except OSError as error:
-                    failure = f"fsync of {self.path} failed ({error}): reopen the session once the disk works"
-                finally:
-                    self._syncing.acquire()
-                    self._busy, self._failed = False, self._failed or failure
-                    self._syncing.notify_all()
-                self._check()
-                self._durable = max(self._durable, reached)
+            self._durable = reached
 
     def close(self) -> None:
         """Close the file."""

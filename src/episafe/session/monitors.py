@@ -45,6 +45,11 @@ REMEDIES = {
 }
 
 
+def alarm(monitor: str, text: str, halts: bool = True) -> AlarmRaised:
+    """Return the alarm of a monitor: what it found, and what to do."""
+    return AlarmRaised(monitor, f"{text}. {REMEDIES[monitor]}", halts)
+
+
 class Monitors:
     """The tests that can raise a false alarm: incumbent, bound and draw.
 
@@ -124,9 +129,7 @@ class Monitors:
     def reported(self, deployment: int, utility: Array | None) -> None:
         """Put the outcome (m,) in the place of the best case; None if it will never be known."""
         found = self._waiting.pop(deployment, None)
-        if found is None:
-            return
-        if utility is not None:
+        if found is not None and utility is not None:
             place, claims = found
             outcome(self._logs, place, claims, utility, float(self.ceiling or 0.0), TOLERANCE, self._sums)
             self._evaluate(place)
@@ -152,32 +155,34 @@ class Monitors:
 
     def alarms(self) -> list[AlarmRaised]:
         """Return the alarms that the tests have raised since they started."""
-        found = [self._alarm(c) for c in np.flatnonzero(self._best >= self._levels).tolist()]
-        for c in np.flatnonzero(self._drift.sums >= PERIOD).tolist():
-            text = f"{self.names[c]}: replayed totals of what was deployed have fallen below the limit"
-            found.append(AlarmRaised("drift", f"{text}. {REMEDIES['drift']}", True))
+        found = [self._alarm(c) for c in (self._best >= self._levels).nonzero()[0].tolist()]
+        for c in (self._drift.sums >= PERIOD).nonzero()[0].tolist():
+            found.append(alarm("drift", f"{self.names[c]}: replayed totals of what was deployed fell below the limit"))
         return found
 
     def _alarm(self, claim: int) -> AlarmRaised:
         m, (number, seen, stated) = self.num_limits, self._sums[claim]
         if claim == 2 * m:
-            found = f"the incumbent acted in {seen:.0f} of {number:.0f} mixtures, {stated:.4g} expected by the weights"
-            return AlarmRaised("draw", f"{found}. {REMEDIES['draw']}", True)
+            weighed = f"{stated:.4g} expected by the weights"
+            return alarm("draw", f"the incumbent acted in {seen:.0f} of {number:.0f} mixtures, {weighed}")
         monitor, limit = ("incumbent" if claim < m else "bound"), self.names[claim % m]
         whose = "the incumbent" if claim < m else "plans that passed the check"
         means = f"{seen / max(number, 1):.4g} on average in {number:.0f} episodes, not {stated / max(number, 1):.4g}"
-        return AlarmRaised(monitor, f"{limit}: {whose} reached {means}. {REMEDIES[monitor]}", True)
+        return alarm(monitor, f"{limit}: {whose} reached {means}")
 
     def figures(self) -> dict[str, dict[str, float]]:
         """Return, for each test, the reports, the means seen and claimed, and the false-alarm rate."""
-        m, found = self.num_limits, {}
-        for claim, (number, seen, stated) in enumerate(self._sums.tolist()):
-            name = "draw" if claim == 2 * m else ("incumbent" if claim < m else "bound")
-            name += "" if claim == 2 * m or m == 1 else f" {self.names[claim % m]}"
-            count = max(number, 1.0)
-            rate = float(math.exp(-self._levels[claim]))
-            found[name] = {"reports": number, "mean": seen / count, "claimed": stated / count, "false_alarm": rate}
-        return found
+        limits = self.names if self.num_limits > 1 else [""]
+        tests = [f"{test} {name}".strip() for test in ("incumbent", "bound") for name in limits] + ["draw"]
+        return {
+            name: {
+                "reports": n,
+                "mean": seen / max(n, 1),
+                "claimed": stated / max(n, 1),
+                "false_alarm": math.exp(-level),
+            }
+            for name, (n, seen, stated), level in zip(tests, self._sums.tolist(), self._levels.tolist(), strict=True)
+        }
 
 
 class Drift:
@@ -213,11 +218,9 @@ def range_alarms(total: Array, rewards: Array | None, least: Array, ceiling: flo
     outside = (total < least - TOLERANCE) | (total > above + TOLERANCE)
     if outside.any():
         c = int(np.argmax(outside))
-        text = f"an episode has a total utility of {total[c]:.6g}, outside [{least[c]:g}, {above:g}]"
-        found.append(AlarmRaised("range", f"{text}. {REMEDIES['range']}", True))
+        where = f"outside [{least[c]:g}, {above:g}]"
+        found.append(alarm("range", f"an episode has a total utility of {total[c]:.6g}, {where}"))
     if rewards is not None and ((rewards < -TOLERANCE) | (rewards > 1 + TOLERANCE)).any():
         worst = rewards[int(np.argmax(np.abs(rewards - 0.5)))]
-        found.append(
-            AlarmRaised("reward", f"a step has a reward of {worst:.6g}, outside [0, 1]. {REMEDIES['reward']}", False)
-        )
+        found.append(alarm("reward", f"a step has a reward of {worst:.6g}, outside [0, 1]", halts=False))
     return found

@@ -6,7 +6,6 @@ process that has the log open is a replica, and any number of them may deploy an
 
 import hashlib
 import logging
-import secrets
 import threading
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
@@ -17,24 +16,22 @@ from copy import copy, deepcopy
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 import numpy as np
 
-import episafe
 from episafe.certify.safe_agent import changed_limits
-from episafe.core.agent import Agent, Candidate, Certifier, Proposer
-from episafe.core.checks import as_reason
-from episafe.core.errors import InvalidEpisode, InvalidProblem
+from episafe.core.agent import Agent, Candidate, Certifier
+from episafe.core.checks import as_reason, require
+from episafe.core.errors import InvalidEpisode
 from episafe.core.policy import Mixture, Policy
 from episafe.core.task import Task
-from episafe.core.types import INCUMBENT, Array, Episode, Plan
+from episafe.core.types import INCUMBENT, Array, Document, Episode, PerLimit, Plan
 from episafe.session.deployment import Deployment
 from episafe.session.events import (
     Abandon,
     AlarmRaised,
-    Begin,
     Body,
     Decide,
     Deploy,
@@ -51,8 +48,11 @@ from episafe.session.events import (
     read_again,
 )
 from episafe.session.file_log import FileLog
-from episafe.session.monitors import REMEDIES, range_alarms
-from episafe.session.state import SessionState, UnknownPolicy, fingerprint, identity, limits_of
+from episafe.session.monitors import alarm, range_alarms
+from episafe.session.state import SessionState, UnknownPolicy, first_event, identity
+
+if TYPE_CHECKING:
+    from narwhals.typing import IntoDataFrame
 
 MOST_PENDING = 20_000  # a deployment that is pending while so many later ones were made is abandoned
 PLAN = "plan"  # the name of a policy that is no candidate
@@ -95,8 +95,7 @@ def open(
             all trials end, the proposer keeps the last 14 traces and proposes again. Bounds of later proposals use the
             δ that is left.
     """
-    log = open_log(location, name)
-    return Session(log, agent, false_alarm=false_alarm, timeout=timeout, on_alarm=on_alarm)
+    return Session(open_log(location, name), agent, false_alarm=false_alarm, timeout=timeout, on_alarm=on_alarm)
 
 
 @dataclass(eq=False)
@@ -122,10 +121,9 @@ class Session:
     def __init__(
         self, log: Log, agent: Agent, *, false_alarm: float = 0.01, timeout: float | None = None, on_alarm: str = "halt"
     ) -> None:
-        if on_alarm not in ("halt", "restart"):
-            raise InvalidProblem(f'on_alarm must be "halt" or "restart", got {on_alarm!r}')
-        if not 0 <= false_alarm < 1:
-            raise InvalidProblem(f"false_alarm must be in [0, 1), got {false_alarm}: give e.g. 0.01, or 0 for no tests")
+        require(on_alarm in ("halt", "restart"), f'on_alarm must be "halt" or "restart", got {on_alarm!r}')
+        text = f"false_alarm must be in [0, 1), got {false_alarm}: give e.g. 0.01, or 0 for no tests"
+        require(0 <= false_alarm < 1, text)
         self.log, self.agent, self.timeout, self.on_alarm = log, agent, timeout, on_alarm
         self.state = SessionState(agent)
         self._mutex = threading.RLock()
@@ -142,18 +140,11 @@ class Session:
         self._turn, self._is_used = threading.Condition(), False  # whether a thread uses the log, for all that wait
         self._waiting: list[Request] = []  # for the next transaction
         self._acting: dict[int, Plan] = {}  # plans of pending deployments made here, by an agent without a certifier
-        self._transact(lambda: [] if self.state.begin else [self._first_event(false_alarm)])
-        for name in self.state.changed_candidates:
-            raise InvalidProblem(
-                f"the candidate {name!r} is not the policy that the log has under this name; a changed policy is a new "
-                "candidate: give it another name"
-            )
+        self._transact(lambda: [] if self.state.number else [first_event(agent, false_alarm)])
+        changed = self.state.changed_candidates[:1]
+        text = "is not the policy that the log has under this name; a changed policy is a new candidate"
+        require(not changed, f"the candidate {', '.join(map(repr, changed))} {text}: give it another name")
         self._add_given_candidates()
-
-    def _first_event(self, false_alarm: float) -> Begin:
-        task = self.agent.task
-        told = fingerprint(task), identity(task.incumbent), limits_of(task), task.horizon, self.agent.settings()
-        return Begin(*told, false_alarm, secrets.token_hex(16), str(episafe.__version__), dict(task.units))
 
     @property
     def task(self) -> Task:
@@ -201,6 +192,9 @@ class Session:
         if request.error is not None:
             raise request.error
         self.log.sync()  # also what others appended: nothing is decided by what may be lost
+        for event in request.events:
+            if isinstance(event.body, AlarmRaised):
+                logger.warning("alarm: %s: %s", event.body.monitor, event.body.message)
         return request.events
 
     def _batch(self, request: Request) -> Generator[Request]:
@@ -212,7 +206,7 @@ class Session:
             if not is_first:
                 return
             unlogged = self._unlogged
-            notes = Request(lambda: [AlarmRaised("log", text, False) for text in self._unlogged_texts()])
+            notes = Request(self._unlogged_alarms)
             try:
                 with self.log.lock(), self._mutex:
                     self._follow(locked=True)
@@ -250,22 +244,21 @@ class Session:
                     self._is_used = False
                     self._turn.notify_all()
 
-    def _unlogged_texts(self) -> list[str]:
+    def _unlogged_alarms(self) -> list[AlarmRaised]:
         number, reason = self._unlogged
-        return [f"{number} deployments were not logged: {reason}. {REMEDIES['log']}"] if number else []
+        return [alarm("log", f"{number} deployments were not logged: {reason}", halts=False)] if number else []
 
     def _log_due_alarms(self) -> None:
-        """Log what the tests have found."""
-        if self.state.due_alarms():
-            for event in self._transact(self._due_events):
-                logger.warning("alarm: %s", event.body)
+        """Log what the tests have found, and the restart that it may lead to by the user's rule."""
 
-    def _due_events(self) -> list[Body]:
-        """Return the alarms that are not logged, and the restart that one may lead to by the user's rule."""
-        due = self.state.due_alarms()
-        drifts = [one for one in due if one.monitor == "drift" and self.on_alarm == "restart"]
-        kept: list[Body] = [msgspec.structs.replace(one, halts=False) if one in drifts else one for one in due]
-        return kept + [Decide("restart", one.message, by="rule") for one in drifts[:1]]
+        def decide() -> list[Body]:
+            due = self.state.due_alarms()
+            drifts = [one for one in due if one.monitor == "drift" and self.on_alarm == "restart"]
+            kept: list[Body] = [msgspec.structs.replace(one, halts=False) if one in drifts else one for one in due]
+            return kept + [Decide("restart", one.message, by="rule") for one in drifts[:1]]
+
+        if self.state.due_alarms():
+            self._transact(decide)
 
     def refresh(self) -> None:
         """Apply the events that other processes appended; `deploy` and `report` do so by themselves."""
@@ -280,25 +273,23 @@ class Session:
         Args:
             episode_id: your name for the episode. A second call with the name of a pending deployment returns that one.
         """
-        made: list[Deploy] = []
         try:
             problem = self._prepare()
-            self._transact(lambda: self._decide_deployment(episode_id, problem, made))
-            return self._handle(made[0])
+            events = self._transact(lambda: self._decide_deployment(episode_id, problem))
         except OSError as error:
             reason = f"the log cannot be written: {error}"
             with self._mutex:
                 self._unlogged = self._unlogged[0] + 1, reason
             logger.error("episafe: %s", reason)
-            return Deployment(self, self.task, None, self._fallback(reason), None, INCUMBENT, np.random.default_rng)
+            return Deployment(self, self._fallback(reason))
+        return self.deployment(events[-1].body.id if events else self.state.episode_ids[episode_id])
 
-    def _decide_deployment(self, episode_id: str, problem: str, made: list[Deploy]) -> list[Body]:
-        """Return the events of a deployment; the deployment itself is put into `made`."""
+    def _decide_deployment(self, episode_id: str, problem: str) -> list[Body]:
+        """Return the events of a deployment, itself the last; none if the episode has one that is pending."""
         state, found = self.state, self.state.episode_ids.get(episode_id)
         if found is not None and found not in state.pending:
             raise InvalidEpisode(f"episode {episode_id!r} was deployed and ended as {found}: give another episode_id")
         if found is not None:
-            made.append(state.pending[found][0])
             return []
         old = state.num_deployed - MOST_PENDING
         events: list[Body] = [
@@ -310,16 +301,18 @@ class Session:
             state.certifier.announce(episode_id)
         plan = replace(self._plan(problem), id=state.num_deployed)
         parts = self._parts(plan)
+        for name, _, policy in parts:
+            if state.certifier is not None and name not in state.policies:  # found by the certifier: not put on trial
+                named = copy(policy)
+                named.name = name
+                events.append(self._candidate_body(Candidate(name, named, proposer=state.certifier.name)))
         weights = {name: weight for name, weight, _ in parts}
-        events += self._found_policies(parts)
-        component = draw_component(weights, uniform_of(self._salt, plan.id))
+        component = draw_component(weights, uniform_of(state.begin.salt, plan.id))
         *bounds, lam = as_numbers(np.append(plan.bounds, plan.lam))
         told = plan.source, plan.level, plan.reason, episode_id, lam
-        body = Deploy(plan.id, weights, component, tuple(bounds), *told)
-        made.append(body)
         if component == PLAN:
             self._acting = {id: one for id, one in self._acting.items() if id in state.pending} | {plan.id: plan}
-        return [*events, body]
+        return [*events, Deploy(plan.id, weights, component, tuple(bounds), *told)]
 
     def _parts(self, plan: Plan) -> list[tuple[str, float, Policy]]:
         """Return names, weights and policies of a plan, by the names that the log knows.
@@ -329,11 +322,11 @@ class Session:
         mixture, certifier = plan.policy, self.state.certifier
         if self._last_parts[0] is mixture:
             return self._last_parts[1]
-        if isinstance(mixture, Mixture):
-            parts = list(zip(mixture.names, mixture.weights.tolist(), mixture.components, strict=True))
-        else:
-            is_incumbent = plan.source == "safe" or mixture is self.task.incumbent
-            parts = [(INCUMBENT if is_incumbent else PLAN if certifier is None else mixture.name, 1.0, mixture)]
+        found = plan.parts
+        names: Sequence[str] = found.names
+        if not isinstance(mixture, Mixture) and (certifier is None or mixture is self.task.incumbent):
+            names = [INCUMBENT if plan.source == "safe" or mixture is self.task.incumbent else PLAN]
+        parts = list(zip(names, found.weights.tolist(), found.components, strict=True))
         if certifier is not None:
             known = self.state.candidates
             for k, (name, weight, policy) in enumerate(parts):
@@ -342,36 +335,17 @@ class Session:
         self._last_parts = mixture, parts
         return parts
 
-    def _found_policies(self, parts: list[tuple[str, float, Policy]]) -> list[NewCandidate]:
-        """Return the events of policies that the certifier found itself: they are not put on trial."""
-        certifier, new = self.state.certifier, []
-        for name, _, policy in parts:
-            if certifier is not None and name not in self.state.policies:
-                named = copy(policy)
-                named.name = name
-                new.append(self._candidate_body(Candidate(name, named, proposer=certifier.name)))
-        return new
-
-    def _handle(self, body: Deploy) -> Deployment:
-        with self._mutex:
-            plan = self._acting.get(body.id) or self.state.plan_of(body)
-        index = body.index if isinstance(plan.policy, Mixture) else None
-        return Deployment(self, self.task, body.id, plan, index, body.component, lambda: self._generator(body.id))
-
     def deployment(self, id: int) -> Deployment:
         """Return a new handle of a pending deployment, which any process may have made; it has recorded nothing."""
         if id not in self.state.pending:
             self.refresh()
         with self._mutex:
-            return self._handle(self._pending(id))
+            body = self._pending(id)
+            return Deployment(self, self._acting.get(id) or self.state.plan_of(body), body)
 
-    @property
-    def _salt(self) -> str:
-        assert self.state.begin is not None
-        return self.state.begin.salt
-
-    def _generator(self, deployment: int) -> np.random.Generator:
-        seed = hashlib.sha256(f"{self._salt}:{deployment}:actions".encode()).digest()
+    def generator(self, deployment: int) -> np.random.Generator:
+        """Return the generator that draws the actions of a deployment, the same in every process."""
+        seed = hashlib.sha256(f"{self.state.begin.salt}:{deployment}:actions".encode()).digest()
         return np.random.default_rng(int.from_bytes(seed[:16], "big"))
 
     # planning
@@ -395,14 +369,17 @@ class Session:
 
     def _fallback(self, reason: str) -> Plan:
         """Return the plan that lets the incumbent act: the one fallback of a session."""
-        bounds = np.full(self.task.num_constraints, np.nan)
-        return Plan(self.task.incumbent, "safe", bounds, self.agent.level, reason)
+        return Plan.fallback(self.task, self.agent.level, reason)
 
     def _prepare(self) -> str:
         """Let the agent learn and plan, or propose; return why it could not, or "". Needs no lock of the log."""
         self._add_given_candidates()
-        if self.state.halt_reason or not self._is_planning_due():
+        if self.state.halt_reason:
             return ""
+        if self.agent.certifier is not None:  # no lock is taken, so that threads gather for one transaction
+            is_asked = self.agent.proposer is not None and self._has_goal
+            if not is_asked or self.state.num_reported < self._ask_at:
+                return ""
         if self.timeout is None:
             if not self.state.learning.acquire(blocking=self.agent.certifier is None and self._latest is None):
                 return ""  # another thread plans: use the last plan
@@ -421,47 +398,33 @@ class Session:
         except Late:
             return f"planning takes longer than {self.timeout:g} s"
 
-    def _is_planning_due(self) -> bool:
-        """Return whether a plan or a proposal is due; takes no lock, so that threads gather for one transaction."""
-        if self.state.certifier is None:
-            return True
-        return self.agent.proposer is not None and self._has_goal and self.state.num_reported >= self._ask_at
-
     def _work(self) -> str:
         """Learn what waits; then plan, or put a proposal on trial. Return why that failed, or ""."""
         with self.state.learning:
+            is_planned = False
             try:
                 candidate = self._think()
-            except Exception as error:  # an OSError too: here it is the planner's and not the log's
-                return self._failed(error)
-            try:
+                is_planned = True
                 if candidate is not None:
-                    self._transact(lambda: self._proposal(candidate))
-            except OSError:
-                raise
+                    self._transact(lambda: [self._candidate_body(candidate)] if self._is_wanted(candidate.name) else [])
             except Exception as error:
-                return self._failed(error)
+                if is_planned and isinstance(error, OSError):
+                    raise  # it is the log's; before, it was the planner's
+                logger.error("episafe: planning failed", exc_info=error)
+                self._latest = None
+                return f"planning failed: {type(error).__name__}: {error}"
             return ""
 
-    def _failed(self, error: Exception) -> str:
-        """Return why the incumbent acts, or the last plan of a certifier."""
-        logger.error("episafe: planning failed", exc_info=error)
-        self._latest = None
-        return f"planning failed: {type(error).__name__}: {error}"
-
     def _think(self) -> Candidate | None:
-        """Learn what waits; then plan, or return a proposal."""
+        """Learn what waits; then plan, or return a proposal. Other threads use the certifier meanwhile."""
         self.state.learn()
         if self.state.learner_fault:
             raise RuntimeError(f"the learner failed ({self.state.learner_fault})")
-        if self.agent.certifier is None:
+        certifier, proposer = self.agent.certifier, self.agent.proposer
+        if certifier is None:
             self._latest = self.agent.plan()
-        elif self.agent.proposer is not None:
-            return self._consult(self.agent.certifier, self.agent.proposer)
-        return None
-
-    def _consult(self, certifier: Certifier, proposer: Proposer) -> Candidate | None:
-        """Return a proposal, or None; other threads use the certifier meanwhile."""
+        if certifier is None or proposer is None:
+            return None
         with self._mutex:
             twin, reports = self._twin(), self.state.num_reported
         candidate = twin.consult(proposer)
@@ -471,14 +434,12 @@ class Session:
                 certifier.postpone()
         return candidate
 
-    def _proposal(self, candidate: Candidate) -> list[Body]:
-        """Return the event of a proposal, unless another process made one meanwhile."""
-        certifier, known = self.state.certifier, self.state.candidates
-        assert certifier is not None
-        again = candidate.name in known and candidate.name in certifier.bounds()
-        if certifier.goal() is None or (candidate.name in known and not again):
-            return []
-        return [self._candidate_body(replace(candidate, proposer=candidate.proposer or "proposer"))]
+    def _is_wanted(self, name: str) -> bool:
+        """Return whether a proposal is still to be tried: another process may have made one meanwhile."""
+        certifier = self.state.certifier
+        if certifier is None or (name in self.state.candidates and name not in certifier.bounds()):
+            return False
+        return certifier.goal() is not None
 
     def _candidate_body(self, candidate: Candidate) -> NewCandidate:
         """Return the event of a candidate; one that is tried again has its policy in the log."""
@@ -516,33 +477,28 @@ class Session:
             encoded: whether the states are encoded already, as `Deployment.episode` returns them.
         """
         read = self.task.read(episode, encoded=encoded)
-        found: list[AlarmRaised] = []
-        self._transact(lambda: self._decide_report(deployment, read, overridden, found))
-        for alarm in found:
-            logger.warning("alarm: %s: %s", alarm.monitor, alarm.message)
-        self._log_due_alarms()
 
-    def _decide_report(
-        self, deployment: int | None, read: Episode, overridden: int, found: list[AlarmRaised]
-    ) -> list[Body]:
-        state = self.state
-        body = self._pending(deployment)
-        index = body.index
-        if read.component not in (None, index) and len(body.weights) > 1:
-            raise InvalidEpisode(
-                f"component {read.component} acted by the report, but component {index} ({body.component!r}) was "
-                "deployed: let the policy act that deploy() returned"
-            )
-        episode = replace(read, component=index)
-        evidence = state.evidence_of(body.id, episode, overridden)
-        found += range_alarms(episode.total_utility, episode.rewards, self.task.least_totals, self.task.horizon)
-        if evidence is not None and evidence.fault:
-            found.append(AlarmRaised("replay", f"{evidence.fault}. {REMEDIES['replay']}", False))
-        if evidence is not None and evidence.surprise:
-            found.append(AlarmRaised("support", f"{evidence.surprise}. {REMEDIES['support']}", False))
-        found[:] = [one for one in found if one.monitor not in state.raised]
-        report = Report(body.id, RecordedEpisode.of(episode), evidence, overridden)
-        return [*found, report]  # a disk that is full after the first lines loses no alarm
+        def decide() -> list[Body]:
+            body = self._pending(deployment)
+            index = body.index
+            if read.component not in (None, index) and len(body.weights) > 1:
+                raise InvalidEpisode(
+                    f"component {read.component} acted by the report, but component {index} ({body.component!r}) was "
+                    "deployed: let the policy act that deploy() returned"
+                )
+            episode = replace(read, component=index)
+            evidence = self.state.evidence_of(body.id, episode, overridden)
+            found = range_alarms(episode.total_utility, episode.rewards, self.task.least_totals, self.task.horizon)
+            if evidence is not None and evidence.fault:
+                found.append(alarm("replay", evidence.fault, halts=False))
+            if evidence is not None and evidence.surprise:
+                found.append(alarm("support", evidence.surprise, halts=False))
+            new = [one for one in found if one.monitor not in self.state.raised]
+            report = Report(body.id, RecordedEpisode.of(episode), evidence, overridden)
+            return [*new, report]  # a disk that is full after the first lines loses no alarm
+
+        self._transact(decide)
+        self._log_due_alarms()
 
     def _pending(self, deployment: int | None) -> Deploy:
         """Return a pending deployment, or raise."""
@@ -555,14 +511,16 @@ class Session:
             raise InvalidEpisode(f"deployment {deployment} {what}")
         return found[0]
 
-    def abandon(self, deployment: int | None, reason: str = "abandoned", utility: Any = None) -> None:
+    def abandon(self, deployment: int | None, reason: str = "abandoned", utility: PerLimit = None) -> None:
         """State that a deployment will never be reported: it stays at its worst. `utility` is its total so far."""
         so_far = None if utility is None else tuple(np.atleast_1d(np.asarray(utility, dtype=np.float64)).tolist())
-        if so_far is not None and not np.isfinite(so_far).all():
-            raise InvalidEpisode(f"the utility so far must be finite, got {utility!r}")
+        text = f"the utility so far must be finite, got {utility!r}"
+        require(so_far is None or np.isfinite(so_far).all(), text, InvalidEpisode)
         self._transact(lambda: [Abandon(self._pending(deployment).id, as_reason(reason), so_far)])
 
-    def read(self, frame: Any, *, min_propensity: Any = None, reason: str) -> dict[str, Array]:
+    def read(
+        self, frame: "IntoDataFrame", *, min_propensity: float | Sequence[float] | None = None, reason: str
+    ) -> dict[str, Array]:
         """Start the candidates with what a log proves of them; return their bounds. Call before the first deployment.
 
         With `Hindsight` each logged trace is replayed under each candidate, and trains the proposer. Other certifiers
@@ -578,8 +536,8 @@ class Session:
 
         certifier, task = self._twin(), self.task
         policies = {name: self.state.policies[name] for name in certifier.bounds() if name != INCUMBENT}
-        if not policies:
-            raise ValueError("no candidate is on trial that a log could prove: add candidates before you read it")
+        text = "no candidate is on trial that a log could prove: add candidates before you read it"
+        require(policies, text, ValueError)
         episodes: list[Episode] = []
         if certifier.uses_traces:
             digests, episodes = logged_episodes(frame, task)
@@ -588,15 +546,14 @@ class Session:
         else:
             digests, shares, totals, assumes = logged_shares(frame, task, list(policies.values()), min_propensity)
             names, utilities = tuple(policies), totals[None]
-        twice = len(self.state.logged & set(digests))
-        if twice:
-            raise ValueError(f"{twice} of {len(digests)} episodes were read before: an episode counts once")
         counts = shares.any(axis=0)
         told = shares[:, counts].tolist(), utilities[:, counts].tolist()
 
         def decide() -> list[Body]:
-            if self.state.num_deployed:
-                raise ValueError(f"{self.state.num_deployed} deployments were made: read logs before the first one")
+            n, twice = self.state.num_deployed, len(self.state.logged & set(digests))
+            require(not n, f"{n} deployments were made: read logs before the first one", ValueError)
+            text = f"{twice} of {len(digests)} episodes were read before: an episode counts once"
+            require(not twice, text, ValueError)
             body = LogEvidence(tuple(digests), names, *told, {}, f"{as_reason(reason)}. It assumes: {assumes}")
             twin = self._twin()
             twin.read_log(*body.evidence())
@@ -634,7 +591,7 @@ class Session:
         """End the trial of a candidate; the δ that it spent stays spent."""
         self._decide(Decide("withdraw", as_reason(reason), name=name), lambda certifier: certifier.withdraw(name))
 
-    def change(self, *, threshold: Any = None, slack: Any = None, reason: str) -> None:
+    def change(self, *, threshold: PerLimit = None, slack: PerLimit = None, reason: str) -> None:
         """Use other thresholds or slacks from now on, one per limit or by name; proved bounds stay valid.
 
         A threshold above what the incumbent reaches is refused, unless a person states its slack there.
@@ -662,14 +619,14 @@ class Session:
         with self._mutex:
             return self.state.bounds()
 
-    def status(self) -> dict[str, Any]:
+    def status(self) -> Document:
         """Return what a person should know: limits, policies, missing reports, alarms, decisions, warnings."""
         self.refresh()
         with self._mutex:
             found = self.state.status()
         if isinstance(self.log, FileLog):
             found["warnings"] += [f"a torn line was cut off and kept in {path}" for path in self.log.torn]
-        found["warnings"] += self._unlogged_texts()
+        found["warnings"] += [one.message for one in self._unlogged_alarms()]
         return found
 
     def export(self, path: str | Path) -> int:

@@ -1,21 +1,25 @@
 """The state of a session, a fold over its events: `SessionState.apply` alone gives events a meaning."""
 
 import hashlib
+import math
+import secrets
 import threading
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass, field, replace
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from importlib import import_module
 from typing import Any
 
 import msgspec
 import numpy as np
 
+import episafe
 from episafe.core.agent import Agent, Candidate, Certifier
 from episafe.core.errors import DamagedLog, InvalidProblem
 from episafe.core.policy import Mixture, Policy
-from episafe.core.task import Constraint, TableFeatures, Task
-from episafe.core.types import INCUMBENT, Array, Episode, Plan, State
+from episafe.core.task import TableFeatures, Task
+from episafe.core.types import INCUMBENT, Array, Document, Episode, Plan, State
 from episafe.session.events import (
     START_HASH,
     Abandon,
@@ -42,6 +46,7 @@ CERTIFIERS = {  # name in settings -> module, class and arguments, for audits wi
     "rollout": ("staged", "Staged", ("delta",)),
     "budget": ("guard", "Budget", ("window", "incumbent_least", "least", "form", "calendar", "alpha")),
 }
+MAY_DIFFER = {"statement", "monitors", "salt", "version", "units"}  # between `begin` and the agent of a later process
 LEARN_AT = 10_000  # episodes that wait for the learner at most, so that memory stays bounded
 MANY_OVERRIDES = 0.05  # of the reports: status() then warns
 RECENT = 500  # reports that the state remembers for people
@@ -65,7 +70,7 @@ class Tally:
     deployments: int = 0
     reports: int = 0
     reward: float = 0.0
-    utility: Any = 0.0
+    utility: Array = field(default_factory=lambda: np.zeros(1))  # (m,) from the first report on
 
 
 @dataclass
@@ -92,7 +97,7 @@ class SessionState:
     agent: Agent | None = None
     number: int = 0
     head: str = START_HASH
-    begin: Begin | None = None
+    begin: Begin = field(init=False)
     certifier: Certifier | None = None
     candidates: dict[str, NewCandidate] = field(default_factory=dict)
     policies: dict[str, Policy] = field(default_factory=dict)
@@ -108,9 +113,8 @@ class SessionState:
     alarms: list[tuple[str, AlarmRaised]] = field(default_factory=list)
     decisions: list[tuple[str, Decide]] = field(default_factory=list)
     raised: set[str] = field(default_factory=set)
-    proofs: list[tuple[str, LogEvidence]] = field(default_factory=list)
     logged: set[str] = field(default_factory=set)
-    tallies: dict[str, Tally] = field(default_factory=dict)
+    tallies: defaultdict[str, Tally] = field(default_factory=lambda: defaultdict(Tally))
     recent: deque[Report] = field(default_factory=lambda: deque(maxlen=RECENT))
     first_time: str = ""
     last_time: str = ""
@@ -123,7 +127,7 @@ class SessionState:
             self.agent.claim("a session")
         self._unlearned: deque[Episode | None] = deque()  # None where the learner restarts
         self.learning = threading.RLock()  # held by the thread that uses the learner
-        self._mixture: tuple[list[tuple[str, float]], Mixture | Policy] = [], UnknownPolicy("")
+        self._mixture: tuple[list[tuple[str, float]], Mixture] = [], Mixture([UnknownPolicy("")], [1.0])
 
     # the meaning of events
 
@@ -132,22 +136,21 @@ class SessionState:
         for event in events:
             if event.number != self.number:
                 raise DamagedLog(f"event {self.number} is missing: the next one is {event.number}")
-            if self.begin is None and type(event.body) is not Begin:
-                raise DamagedLog("the first event is not `begin`: this is not the log of a session")
+            if (event.number == 0) != (type(event.body) is Begin):
+                raise DamagedLog(
+                    f"event {event.number} is {event.kind!r}: the first event of a session begins it, once"
+                )
             _MEANING[type(event.body)](self, event.body, event.time)
             self.number, self.head, self.last_time = event.number + 1, event.hash, event.time
 
     def _begin(self, body: Begin, time: str) -> None:
-        if self.begin is not None:
-            raise DamagedLog(f"event {self.number} begins the session a second time")
         self.begin, self.first_time = body, time
         if self.agent is None:
             self.task = Task(body.horizon, None, body.limits, UnknownPolicy(INCUMBENT), units=body.units)
             self.certifier = certifier_of(body.agent, self.task)
         else:
             self.task, self.certifier = self.agent.task, self.agent.certifier
-            check_same_task(body, self.task)
-            check_same_settings(body, self.agent)
+            check_same(body, self.agent)
         if self.certifier is not None:
             self.certifier.use_salt(body.salt)
         self.policies[INCUMBENT] = self.task.incumbent
@@ -188,7 +191,7 @@ class SessionState:
         self.last_deploy = body
         if body.episode_id:
             self.episode_ids[body.episode_id] = body.id
-        self._tally(body.component).deployments += 1
+        self.tallies[body.component].deployments += 1
         if self.certifier is not None:
             self.certifier.announce(body.episode_id)
             self.certifier.deployed(body.id, self.plan_of(body), body.index)
@@ -200,7 +203,7 @@ class SessionState:
         self.num_reported += 1
         self.num_overridden += body.overridden > 0
         self.recent.append(body)
-        tally = self._tally(deploy.component)
+        tally = self.tallies[deploy.component]
         tally.reports, tally.utility = tally.reports + 1, tally.utility + utility
         tally.reward += body.episode.total_reward
         episode = None
@@ -227,7 +230,6 @@ class SessionState:
         self.monitors.reported(body.id, None)
 
     def _evidence(self, body: LogEvidence, time: str) -> None:
-        self.proofs.append((time, body))
         self.logged.update(body.episodes)
         if self.certifier is not None:
             self.certifier.read_log(*body.evidence())
@@ -235,20 +237,22 @@ class SessionState:
     def _decide(self, body: Decide, time: str) -> None:
         self.decisions.append((time, body))
         certifier = self.certifier
-        if body.what == "promote" and certifier is not None:
-            certifier.promote(body.name)
+        if body.what == "promote":
             self.promoted = "" if body.name == INCUMBENT else body.name
-        elif body.what == "withdraw" and certifier is not None:
-            certifier.withdraw(body.name)
+            if certifier is not None:
+                certifier.promote(body.name)
+        elif body.what == "withdraw":
             self.promoted = "" if body.name == self.promoted else self.promoted
-        elif body.what == "change" and certifier is not None:
-            limits = zip(self.task.constraints, body.thresholds or (), body.slacks or (), strict=True)
-            self.task = self.task.with_limits(*zip(*((b, xi) for _, b, xi in limits), strict=True))
-            certifier.change(self.task.constraints)
+            if certifier is not None:
+                certifier.withdraw(body.name)
+        elif body.what == "change":
+            self.task = self.task.with_limits(body.thresholds or (), body.slacks or ())
             self.monitors.change(self.task.constraints)
+            if certifier is not None:
+                certifier.change(self.task.constraints)
         elif body.what == "halt":
             self.halt_reason = body.reason
-        elif body.what in ("resume", "restart"):
+        else:
             self.halt_reason = "" if body.what == "resume" else self.halt_reason
             self.monitors.restart()
             self.raised.clear()
@@ -269,9 +273,6 @@ class SessionState:
             raise DamagedLog(f"event {self.number} ends deployment {deployment}, which is not pending")
         return found
 
-    def _tally(self, name: str) -> Tally:
-        return self.tallies.setdefault(name, Tally(utility=np.zeros(self.task.num_constraints)))
-
     # evidence, plans and policies
 
     def evidence_of(self, deployment: int, episode: Episode, overridden: int) -> RecordedEvidence | None:
@@ -290,12 +291,12 @@ class SessionState:
         if self._mixture[0] != weights:
             names = tuple(body.weights)
             found = [self.policies.get(name) or UnknownPolicy(name) for name in names]
-            only = len(names) == 1
-            self._mixture = weights, found[0] if only else Mixture(found, list(body.weights.values()), names)
-        source: Any = body.source
-        level: Any = body.level
-        lam = float("nan") if body.lam is None else body.lam
-        return Plan(self._mixture[1], source, of_numbers(body.bounds), level, body.reason, lam, body.id)
+            self._mixture = weights, Mixture(found, list(body.weights.values()), names)
+        parts, lam = self._mixture[1], math.nan if body.lam is None else body.lam
+        policy = parts if len(weights) > 1 else parts.components[0]
+        plan = Plan(policy, body.source, of_numbers(body.bounds), body.level, body.reason, lam, body.id)
+        plan.__dict__["parts"] = parts  # cached: making them again takes as long as the rest
+        return plan
 
     def due_alarms(self) -> list[AlarmRaised]:
         """Return the alarms that tests have raised and that are not logged yet."""
@@ -328,14 +329,12 @@ class SessionState:
         while self._unlearned:
             episode = self._unlearned.popleft()
             try:
-                if episode is None and self.agent.proposer is not None:
-                    self.agent.proposer.restart()
-                elif episode is None:
-                    continue
-                elif self.agent.certifier is None:
+                if self.agent.certifier is None and episode is not None:
                     self.agent.take_in(episode)
-                elif self.agent.proposer is not None:
+                elif self.agent.proposer is not None and episode is not None:
                     self.agent.proposer.observe(episode)
+                elif self.agent.proposer is not None:
+                    self.agent.proposer.restart()
             except Exception as error:
                 self.learner_fault = f"{type(error).__name__}: {error}"
 
@@ -347,9 +346,8 @@ class SessionState:
             return self.certifier.bounds()
         return {INCUMBENT: self.task.stated_utilities}
 
-    def status(self) -> dict[str, Any]:
+    def status(self) -> Document:
         """Return the state as plain values."""
-        assert self.begin is not None
         bounds, unit = self.bounds(), self.task.unit
         invalid = "" if self.certifier is None else self.certifier.invalid_reason
         return {
@@ -385,7 +383,7 @@ class SessionState:
             "warnings": self._warnings(),
         }
 
-    def _policy_status(self, name: str, bound: Array | None) -> dict[str, Any]:
+    def _policy_status(self, name: str, bound: Array | None) -> Document:
         tally, on_trial = self.tallies.get(name, Tally()), name != INCUMBENT and bound is not None
         reaches = bound is not None and bool((bound >= self.task.thresholds).all())
         state = "stated" if name == INCUMBENT else "certified" if on_trial and reaches else "on trial"
@@ -428,23 +426,17 @@ _MEANING: dict[type[Body], Callable[[SessionState, Any, str], None]] = {
 }
 
 
-def limits_of(task: Task) -> tuple[Constraint, ...]:
-    """Return the limits of a task as recorded."""
-    return tuple(replace(one, utility=None) for one in task.constraints)
-
-
-def certifier_of(settings: dict[str, Any], task: Task) -> Certifier | None:
+def certifier_of(settings: Document, task: Task) -> Certifier | None:
     """Return a fresh certifier by recorded settings; None if there was none, or if it needs the problem."""
-    try:
+    with suppress(InvalidProblem):
         certifier = _unstarted(settings)
         if certifier is not None:
             certifier.start(task)
-    except InvalidProblem:
-        return None
-    return certifier
+        return certifier
+    return None
 
 
-def _unstarted(settings: dict[str, Any]) -> Certifier | None:
+def _unstarted(settings: Document) -> Certifier | None:
     """Return a certifier with the recorded arguments."""
     if settings.get("certifier") == "both":
         return import_module("episafe.certify.guard").Both(*map(_unstarted, settings["parts"]))
@@ -477,40 +469,28 @@ def identity(policy: Policy) -> str:
     return f"{policy.name or 'table'} {hashlib.sha256(data).hexdigest()[:16]}"
 
 
-def is_described_by(policy: Policy, document: dict[str, Any]) -> bool:
+def is_described_by(policy: Policy, document: Document) -> bool:
     """Return whether a recorded document is that of the policy; False if the policy is opaque."""
-    try:
-        return bool(as_recorded(policy.document()) == document)
-    except TypeError:
-        return False
+    with suppress(TypeError):
+        return as_recorded(policy.document()) == document
+    return False
 
 
-def check_same_task(body: Begin, task: Task) -> None:
-    """Raise if a session was begun with another task, other limits or another incumbent."""
-    if list(map(asdict, body.limits)) != list(map(asdict, limits_of(task))):
-        raise InvalidProblem(
-            f"the session began with the limits {_said(body.limits)}, the agent has {_said(task.constraints)}: build "
-            "the agent with the limits of the beginning; later changes are in the log"
-        )
-    if body.task != fingerprint(task):
-        raise InvalidProblem("the session began with another task: open it with the same one, or begin a new session")
-    if body.incumbent != identity(task.incumbent):
-        raise InvalidProblem(
-            f"the session began with the incumbent {body.incumbent!r}, the agent has {identity(task.incumbent)!r}: "
-            "a new incumbent needs a new session"
-        )
+def first_event(agent: Agent, false_alarm: float) -> Begin:
+    """Return the event that begins a session with an agent."""
+    task = agent.task
+    limits = tuple(replace(one, utility=None) for one in task.constraints)
+    told = fingerprint(task), identity(task.incumbent), limits, task.horizon, agent.settings()
+    return Begin(*told, false_alarm, secrets.token_hex(16), str(episafe.__version__), dict(task.units))
 
 
-def check_same_settings(body: Begin, agent: Agent) -> None:
-    """Raise if a session was begun with an agent of other settings; the wording of its statement may differ."""
-    now = as_recorded(agent.settings())
-    for name in dict.fromkeys([*body.agent, *now]):
-        if name != "statement" and body.agent.get(name) != now.get(name):
+def check_same(body: Begin, agent: Agent) -> None:
+    """Raise if a session was begun with another task, incumbent, limits or settings."""
+    begun, new = (as_recorded(one) for one in (body, first_event(agent, 0.0)))
+    was, told = begun | begun["agent"], new | new["agent"]
+    for name in was | told:
+        if name not in MAY_DIFFER and was.get(name) != told.get(name):
             raise InvalidProblem(
-                f"the session began with {name} = {body.agent.get(name)!r}, the agent has {now.get(name)!r}: build the "
-                "agent as at the beginning, or begin a new session"
+                f"the session began with {name} = {was.get(name)!r}, the agent has {told.get(name)!r}: build the agent "
+                "as at the beginning (the log has later changes of limits), or begin a new session"
             )
-
-
-def _said(limits: tuple[Constraint, ...]) -> str:
-    return ", ".join(f"{one.name} ≥ {one.threshold:g} (slack {one.slack})" for one in limits)

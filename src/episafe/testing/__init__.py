@@ -7,18 +7,20 @@ import gc
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from tempfile import TemporaryDirectory
 from types import BuiltinFunctionType, FrameType, FunctionType, ModuleType
-from typing import Any, get_args
+from typing import get_args
 
 import numpy as np
 
 from episafe.algorithms.fixed import Fixed
 from episafe.certify.safe_agent import SafeAgent
 from episafe.core.agent import Agent, Certifier
-from episafe.core.checks import TOLERANCE, as_probability
+from episafe.core.checks import TOLERANCE, as_probability, require
 from episafe.core.errors import InvalidEpisode
 from episafe.core.policy import Mixture, Policy
+from episafe.core.task import Problem
 from episafe.core.types import Array, Episode, Level, Plan
 from episafe.envs import make
 from episafe.problems.linear import LinearCMDP
@@ -33,10 +35,13 @@ __all__ = ["check_agent", "check_certifier", "check_environment"]
 
 FALSE_ALARM = 1e-3  # the probability with which a certifier that keeps its promise is rejected, at most
 LEVELS: tuple[Level, ...] = get_args(Level)
+_require = partial(require, error=AssertionError)
 PLAIN = str | int | float | bool | None
 
 
-def check_agent(make_agent: Callable[[Any], Agent], problem: Any = None, num_episodes: int = 30, seed: int = 0) -> None:
+def check_agent(
+    make_agent: Callable[[Problem], Agent], problem: Problem | None = None, num_episodes: int = 30, seed: int = 0
+) -> None:
     """Check that an agent keeps the interface of `es.Agent` and claims no more than it shows.
 
     Args:
@@ -60,7 +65,14 @@ def check_agent(make_agent: Callable[[Any], Agent], problem: Any = None, num_epi
         episode = world.play(k, *world.draw(plan)[::-1])
         seen = problem.task.read(episode)
         same = plan.source == other.source and np.array_equal(plan.bounds, other.bounds, equal_nan=True)
-        same = same and _same(plan.policy, other.policy, seen, problem.task.is_listed)
+        one, two = plan.parts, other.parts
+        same = (
+            same
+            and np.array_equal(one.weights, two.weights)
+            and all(
+                _same(*pair, seen, problem.task.is_listed) for pair in zip(one.components, two.components, strict=True)
+            )
+        )
         advice = "use no randomness and no clock in decide()"
         _require(same, f"two agents with the same episodes plan differently before episode {k}: {advice}")
         _check_plan(plan, agent, seen)
@@ -78,8 +90,7 @@ def check_agent(make_agent: Callable[[Any], Agent], problem: Any = None, num_epi
 def _check_plan(plan: Plan, agent: Agent, seen: Episode) -> None:
     """Check one plan: policy, bounds, source and level."""
     task, m = agent.task, agent.task.num_constraints
-    parts = plan.policy.components if isinstance(plan.policy, Mixture) else (plan.policy,)
-    for one in parts:
+    for one in plan.parts.components:
         for row in _answers(one, seen, task.is_listed):
             right = np.isfinite(row).all() and row.min() >= -TOLERANCE and np.abs(row.sum(-1) - 1).max() <= TOLERANCE
             _require(right, f"plan {plan.id} has rows that sum to {row.sum(-1).min():.6g}: normalise its probabilities")
@@ -89,7 +100,9 @@ def _check_plan(plan: Plan, agent: Agent, seen: Episode) -> None:
     text = f"plan {plan.id} has the level {plan.level!r} and its agent {agent.level!r}"
     _require(claimed >= allowed, f"{text}: claim what is proved, no more")
     if plan.source == "safe":
-        same = plan.policy is task.incumbent or _same(plan.policy, task.incumbent, seen, task.is_listed)
+        same = all(
+            one is task.incumbent or _same(one, task.incumbent, seen, task.is_listed) for one in plan.parts.components
+        )
         _require(same, f"plan {plan.id} is 'safe' and deploys another policy: return self.incumbent_plan(reason)")
     elif plan.level == "theorem":
         reached = bool((plan.bounds >= task.thresholds).all())
@@ -176,8 +189,7 @@ def _false_claims(certifier: Certifier, problem: LinearCMDP, seed: int, num_epis
         episode = world.play(k, policy, component)
         if plan.source != "safe":
             tried += 1
-            parts = plan.policy.components if isinstance(plan.policy, Mixture) else (plan.policy,)
-            new = [one for one in parts if one is not task.incumbent and one.name not in exact]
+            new = [one for one in plan.parts.components if one is not task.incumbent and one.name not in exact]
             exact |= {one.name: np.atleast_1d(problem.evaluate(one)[1]) for one in new}
             true, text = np.atleast_1d(problem.evaluate(plan.policy)[1]), f"bounds {plan.bounds.tolist()}"
             if not (plan.bounds >= b).all():
@@ -209,7 +221,7 @@ def _random(seed: int) -> LinearCMDP:
     return LinearCMDP(P, reward, utility.astype(float), threshold_share=0.5)
 
 
-def check_environment(problem: Any, num_episodes: int = 200, seed: int = 0) -> None:
+def check_environment(problem: Problem, num_episodes: int = 200, seed: int = 0) -> None:
     """Check a problem by playing it and, where the kernel is known, exactly.
 
     Args:
@@ -246,11 +258,6 @@ def _check_listed(problem: LinearCMDP) -> None:
     _require_no_path(task, problem, "the task", "give the learner no function or array that contains the kernel")
 
 
-def _require(holds: bool | np.bool_, sentence: str) -> None:
-    if not holds:
-        raise AssertionError(sentence)
-
-
 def _answers(policy: Policy, seen: Episode, listed: bool) -> list[Array]:
     """Return the probabilities of a policy: its table, or its answers at the states of an episode."""
     if listed:
@@ -258,17 +265,11 @@ def _answers(policy: Policy, seen: Episode, listed: bool) -> list[Array]:
     return [policy.probabilities(h, state) for h, state in enumerate(tuple(seen.states)[:-1])]
 
 
-def _same(one: Any, other: Any, seen: Episode, listed: bool) -> bool:
-    """Return whether two policies or mixtures give the same probabilities."""
-    if isinstance(one, Mixture) or isinstance(other, Mixture):
-        if not (isinstance(one, Mixture) and isinstance(other, Mixture) and np.array_equal(one.weights, other.weights)):
-            return False
-        pairs = zip(one.components, other.components, strict=True)
-        return all(_same(a, b, seen, listed) for a, b in pairs)
-    arms = [vars(policy).get("actions") for policy in (one, other)]  # of bandits
-    return np.array_equal(arms[0], arms[1]) and all(
-        map(np.array_equal, _answers(one, seen, listed), _answers(other, seen, listed))
-    )
+def _same(one: Policy, other: Policy, seen: Episode, listed: bool) -> bool:
+    """Return whether two policies give the same probabilities."""
+    arms = [np.asarray(vars(policy).get("actions")) for policy in (one, other)]  # of bandits
+    answers = [_answers(policy, seen, listed) for policy in (one, other)]
+    return np.array_equal(arms[0], arms[1]) and all(map(np.array_equal, *answers))
 
 
 def _same_records(one: Record, other: Record) -> bool:
@@ -277,7 +278,7 @@ def _same_records(one: Record, other: Record) -> bool:
     return all(np.array_equal(a, b, equal_nan=a.dtype.kind == "f") for a, b in pairs)
 
 
-def _require_no_path(start: object, problem: Any, whose: str, remedy: str) -> None:
+def _require_no_path(start: object, problem: Problem, whose: str, remedy: str) -> None:
     """Raise if the problem or its kernel can be reached from an object by any chain of references."""
     P, waiting, seen = vars(problem).get("P"), [start], {id(start)}
     while waiting:
