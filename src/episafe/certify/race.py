@@ -105,7 +105,8 @@ class Race(Trials):
             return self.as_plan([first, *others], weights[[first, *others]].tolist(), self.assured)
         if acting:
             return self.as_plan([acting], [1.0], self.lower)
-        return self.fallback("the incumbent's slack is not proved yet" if racing else "no candidate is on trial")
+        reason = "the incumbent's slack is not proved yet" if racing else "no candidate is on trial"
+        return Plan.fallback(self.task, "theorem", reason)
 
     @property
     def assured(self) -> Array:

@@ -5,6 +5,7 @@ States beyond the first few hundred count as the nearest of these.
 """
 
 from collections import Counter
+from collections.abc import Hashable
 from itertools import product
 from typing import Any
 
@@ -28,7 +29,7 @@ class Reached:
     def __init__(self, task: Task) -> None:
         self.task, self._rng = task, np.random.default_rng(0)
         self.known = StatesPolicy([task.initial_state], np.zeros((0, 0, 0)), task.incumbent)  # finds the nearest state
-        self._values: dict[Any, int] = {}
+        self._values: dict[Hashable, int] = {}
         # by state and value: next states (A,), reward and utilities (A, 1 + m); None where `move` fails
         self._moves: dict[tuple[int, int], tuple[IntArray, Array] | None] = {}
         self._counts = [Counter[tuple[int, int]]() for _ in range(task.horizon or 0)]  # of (state, value) at each step
@@ -38,7 +39,7 @@ class Reached:
         """Forget the traces, not the moves."""
         self._counts = [Counter[tuple[int, int]]() for _ in self._counts]
 
-    def follow(self, trace: tuple[Any, ...]) -> None:
+    def follow(self, trace: tuple[object, ...]) -> None:
         """Add the states that all actions lead to on a trace."""
         if self._same_steps is None:
             self._same_steps = self.task.time_homogeneous or self._steps_agree(trace)
@@ -76,7 +77,7 @@ class Reached:
             found = self.known.nearest(state)
         return self.known.add(state) if found is None else found
 
-    def _steps_agree(self, trace: tuple[Any, ...]) -> bool:
+    def _steps_agree(self, trace: tuple[object, ...]) -> bool:
         """Return whether `move` is the same at every step, tested on some moves of a trace."""
         move, A, state = self.task.move, self.task.num_actions or 0, self.task.initial_state
         assert move is not None
