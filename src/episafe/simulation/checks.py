@@ -11,7 +11,9 @@ from typing import Literal
 
 import numpy as np
 
+from episafe.certify.replays import replays_of
 from episafe.core.checks import TOLERANCE
+from episafe.core.errors import InvalidEpisode
 from episafe.core.task import Problem, Task
 from episafe.core.types import ENDED, Array, Episode
 from episafe.kernels.wealth import BETS
@@ -189,19 +191,14 @@ def _moves(task: Task, episodes: list[Episode]) -> list[Finding]:
     """Compare each step with what `move` makes of the chance that was seen."""
     if task.move is None or episodes[0].trace is None:
         return []
+    replays = replays_of(task, "check")
     for number, episode in enumerate(episodes):
-        for h, w in enumerate(episode.trace[1]):
-            state, following = episode.states[h], episode.states[h + 1]
-            if w is None or task.key(state) in task.outside or task.key(following) in task.outside:
-                continue
-            made, reward, utility = task.move(h, state, int(episode.actions[h]), w)
-            agrees = np.allclose(
-                [reward, *np.atleast_1d(utility)], [episode.rewards[h], *episode.utilities[h]], atol=1e-6
-            )
-            if not agrees or task.key(made) != task.key(following):
-                return [
-                    Finding("error", f"move disagrees with episode {number} at step {h}: correct move= or the chance")
-                ]
+        try:
+            _, fault = replays.judge(episode)
+        except InvalidEpisode as error:
+            fault = str(error)
+        if fault:
+            return [Finding("error", f"move disagrees with episode {number} {fault}: correct move= or the chance")]
     return [Finding("ok", f"{len(episodes)} episodes agree with move")]
 
 
