@@ -35,14 +35,14 @@ class Finding:
     text: str
 
 
-def doubt(task: Task, totals: Array) -> str:
-    """Return one sentence on the most likely mistake, given total utilities (n, m) of the incumbent; "" if none.
+def doubt(task: Task, totals: Array, first: int = 0) -> str:
+    """Return one sentence on the most likely mistake, given totals of the incumbent (n, ·); "" if none.
 
-    Each limit is compared with a confidence bound that holds at all n at once: if the incumbent exceeds every limit by
+    The columns are those of the limits from number `first` on. Each limit is compared with a confidence bound that holds at all n at once: if the incumbent exceeds every limit by
     its slack, a run says that it does not with probability δm at most.
     """
     H = float((task.horizon or 0) - int(task.random_start))
-    for one, column in zip(task.constraints, totals.T, strict=True):
+    for one, column in zip(task.constraints[first:], totals.T, strict=False):
         b, most = one.threshold, H - lower_bound(np.maximum(H - column, 0.0), DOUBT_DELTA)
         seen = f"the incumbent's mean total of {one.name} is {column.mean():.4g} in {len(column)} episodes"
         if most < b - TOLERANCE:
@@ -54,9 +54,9 @@ def doubt(task: Task, totals: Array) -> str:
     return ""
 
 
-def doubt_units(task: Task, totals: Array) -> str:
-    """Return one sentence if a threshold of at most 1 is far below all totals (n, m): it may be meant per step."""
-    for one, column in zip(task.constraints, totals.T, strict=True):
+def doubt_units(task: Task, totals: Array, first: int = 0) -> str:
+    """Return one sentence if a threshold of at most 1 is far below all totals (n, ·): it may be meant per step."""
+    for one, column in zip(task.constraints[first:], totals.T, strict=False):
         if 0 < one.threshold <= 1 and lower_bound(np.maximum(column, 0.0), DOUBT_DELTA) > SEVERAL * one.threshold:
             times = f"{column.mean() / one.threshold:.3g} times the threshold {one.threshold:.4g}"
             seen = f"the mean total of {one.name} is {column.mean():.4g} in {len(column)} episodes"
@@ -147,8 +147,7 @@ def _incumbent(task: Task, c: int, totals: Array, exact: float | None) -> Findin
     found = f"{one.name}: the incumbent has {totals.mean():.4g}, between {low:.4g} and {high:.4g} (99 %); limit {b:.4g}"
     if high < b:
         return Finding("error", f"{found}: it is not safe; give a safer incumbent or relax the limit")
-    alone = task.of_constraint(c)
-    if text := doubt(alone, totals[:, None]) or doubt_units(alone, totals[:, None]):
+    if text := doubt(task, totals[:, None], c) or doubt_units(task, totals[:, None], c):
         return Finding("warning", text)
     if one.slack is None:
         return Finding("ok", f"{found}; es.measure_slack proves a slack")
