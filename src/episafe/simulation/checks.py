@@ -38,8 +38,9 @@ class Finding:
 def doubt(task: Task, totals: Array, first: int = 0) -> str:
     """Return one sentence on the most likely mistake, given totals of the incumbent (n, ·); "" if none.
 
-    The columns are those of the limits from number `first` on. Each limit is compared with a confidence bound that holds at all n at once: if the incumbent exceeds every limit by
-    its slack, a run says that it does not with probability δm at most.
+    The columns are those of the limits from number `first` on. Each limit is compared with a confidence bound that
+    holds at all n at once: if the incumbent exceeds every limit by its slack, a run says that it does not with
+    probability δm at most.
     """
     H = float((task.horizon or 0) - int(task.random_start))
     for one, column in zip(task.constraints[first:], totals.T, strict=False):
