@@ -48,10 +48,6 @@ class Race(Trials):
         self.judge()
         return row
 
-    def _shared_row(self) -> int:
-        """Return a new row, also for proposals: candidates keep their rows until they are decided."""
-        return self._own_row()
-
     @property
     def is_idle(self) -> bool:
         """Return whether no candidate is on trial."""

@@ -68,8 +68,9 @@ class Trials:
         return names, [policy for i in rows if (policy := self.policies[i]) is not None]
 
     def add(self, candidate: Candidate, guess: float) -> int:
-        """Put a candidate on trial; return its row. A proposal may take the row of the least useful one."""
-        row = self._shared_row() if candidate.name.startswith(PROPOSAL) else self._own_row()
+        """Put a candidate on trial; return its row. A proposal may take the row of the least useful one, if any."""
+        shares = candidate.name.startswith(PROPOSAL) and self.num_shared > 1
+        row = self._shared_row() if shares else self._own_row()
         self.accounts.begin(row, candidate.name, candidate.least_totals)
         self.policies[row], self.lams[row] = candidate.policy, candidate.lam
         self.ranking.rewards[row], self.ranking.guess[row], self.newest = 0.0, guess, row
