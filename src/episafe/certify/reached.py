@@ -116,19 +116,21 @@ class Reached:
             for (_, value), n in counts.items():
                 at_step[value] += n
             pairs = [(s, value) for s in sorted({s for s, _ in counts}) for value in at_step]
+            total = sum(at_step.values())
             parts = [
-                (s, counts[s, value] + shrinkage * at_step[value] / counts.total(), *moves)
+                (s, counts[s, value] + shrinkage * at_step[value] / total, *moves)
                 for s, value in pairs
                 if (moves := self._moves.get((s, value))) is not None
             ]
-            known[h, [s for s, *_ in parts]] = True
-            # where no trace leads, the state stays
-            parts += [(s, 1.0, np.full(A, s), np.zeros((A, 1 + m))) for s in np.flatnonzero(~known[h]).tolist()]
-            states, weights, following, seen = (np.array(column) for column in zip(*parts, strict=True))
+            for s, weight, _, seen in parts:
+                signals[h, s] += weight * seen
+                known[h, s] = True
+            idle = [(s, 1.0, np.full(A, s), None) for s in np.flatnonzero(~known[h]).tolist()]  # no trace leads there
+            numbers, shares, following, _ = zip(*parts, *idle, strict=True)
+            states, weights = np.array(numbers), np.array(shares)
             mass = np.bincount(states, weights, S)
-            np.add.at(signals[h], states, weights[:, None, None] * seen)
             signals[h] /= mass[:, None, None]
-            place = (states[:, None] * A + np.arange(A)).ravel(), following.ravel()
+            place = (states[:, None] * A + np.arange(A)).ravel(), np.concatenate(following)
             entries = np.repeat(weights / mass[states], A), place
             steps.append(scipy.sparse.csr_array(scipy.sparse.coo_array(entries, shape=(S * A, S))))
         incumbent = np.zeros((H, S, A))
