@@ -31,7 +31,6 @@ def test_one_limit_and_several_have_the_same_axis():
     assert two.thresholds.tolist() == [0.5, 1.0]
     assert [one.name for one in two.constraints] == ["limit 1", "limit 2"]
     assert two.utilities.shape == (2, H, S, A)
-    assert two.of_constraint(1).thresholds.tolist() == [1.0]
 
 
 def test_limits_by_name():

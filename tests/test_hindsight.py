@@ -124,7 +124,7 @@ def proved(H, actions, traces, delta, loses=lambda X: False):
     certifier.start(problem.task)
     certifier.add(Candidate("schedule", es.TablePolicy(np.eye(2)[actions][:, None], "schedule")))
     for k, trace in enumerate(traces):
-        certifier.deployed(k, certifier.trials.fallback(""))
+        certifier.deployed(k, certifier.fallback(""))
         episode = es.Episode(total_utility=np.zeros(1), trace=(0, tuple(trace)))
         if not loses((trace == actions).sum()):
             certifier.apply(k, certifier.evidence(k, episode))
@@ -262,7 +262,7 @@ def floored(problem, task, seed, delta, silent, n=30):
     certifier.start(task)
     certifier.add(Candidate("it", policy, least_totals=certifier.least_totals(policy)))
     for k in range(n):
-        certifier.deployed(k, certifier.trials.fallback(""))
+        certifier.deployed(k, certifier.fallback(""))
         found = certifier.evidence(k, es.Episode(total_utility=np.zeros(1), trace=problem.draw_trace(rng)))
         certifier.apply(k, replace(found, surprise="") if silent else found)
     return float(certifier.bounds()["it"][0]), certifier

@@ -160,7 +160,7 @@ CERTIFIERS = [
     (spoiled_certifier(plan=below), "the audit of a session fails|have a false claim"),
     (spoiled_certifier(settings=lambda self: {"certifier": "own", "delta": 0.05}), r"settings\(\) has no .'statement'"),
     (spoiled_certifier(plan=lambda self: 1 / 0), "planning failed: ZeroDivisionError"),
-    (spoiled_certifier(plan=lambda self: self.trials.fallback("never")), "only the incumbent was deployed in 40 runs"),
+    (spoiled_certifier(plan=lambda self: self.fallback("never")), "only the incumbent was deployed in 40 runs"),
 ]
 
 

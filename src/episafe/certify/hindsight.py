@@ -230,7 +230,7 @@ class Hindsight(Certifier):
     def plan(self) -> Plan:
         """Return the best mixture whose bounds reach the limits; the incumbent if the certificate is invalid."""
         if self.invalid_reason:
-            return self.trials.fallback(self.invalid_reason)
+            return self.fallback(self.invalid_reason)
         if self.refuted:
             return self.observed.plan()
         if self._plan is None or self.num_episodes >= self.next_choice:

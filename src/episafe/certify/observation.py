@@ -252,9 +252,7 @@ class Observation(Certifier):
 
     def plan(self) -> Plan:
         """Return the best mixture whose bounds reach the limits; the incumbent if the certificate is invalid."""
-        return (
-            self.trials.fallback(self.invalid_reason) if self.invalid_reason else self.trials.choose(self.num_episodes)
-        )
+        return self.fallback(self.invalid_reason) if self.invalid_reason else self.trials.choose(self.num_episodes)
 
     def deployed(self, deployment: int, plan: Plan, component: int | None = None) -> None:
         """Count a deployment at its worst for every component of its plan."""

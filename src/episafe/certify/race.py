@@ -48,10 +48,6 @@ class Race(Trials):
         self.judge()
         return row
 
-    def _shared_row(self) -> int:
-        """Return a new row, also for proposals: candidates keep their rows until they are decided."""
-        return self._own_row()
-
     @property
     def is_idle(self) -> bool:
         """Return whether no candidate is on trial."""
@@ -105,7 +101,8 @@ class Race(Trials):
             return self.as_plan([first, *others], weights[[first, *others]].tolist(), self.assured)
         if acting:
             return self.as_plan([acting], [1.0], self.lower)
-        return self.fallback("the incumbent's slack is not proved yet" if racing else "no candidate is on trial")
+        reason = "the incumbent's slack is not proved yet" if racing else "no candidate is on trial"
+        return Plan.fallback(self.task, "theorem", reason)
 
     @property
     def assured(self) -> Array:

@@ -5,6 +5,7 @@ States beyond the first few hundred count as the nearest of these.
 """
 
 from collections import Counter
+from collections.abc import Hashable
 from itertools import product
 from typing import Any
 
@@ -28,7 +29,7 @@ class Reached:
     def __init__(self, task: Task) -> None:
         self.task, self._rng = task, np.random.default_rng(0)
         self.known = StatesPolicy([task.initial_state], np.zeros((0, 0, 0)), task.incumbent)  # finds the nearest state
-        self._values: dict[Any, int] = {}
+        self._values: dict[Hashable, int] = {}
         # by state and value: next states (A,), reward and utilities (A, 1 + m); None where `move` fails
         self._moves: dict[tuple[int, int], tuple[IntArray, Array] | None] = {}
         self._counts = [Counter[tuple[int, int]]() for _ in range(task.horizon or 0)]  # of (state, value) at each step
@@ -38,7 +39,7 @@ class Reached:
         """Forget the traces, not the moves."""
         self._counts = [Counter[tuple[int, int]]() for _ in self._counts]
 
-    def follow(self, trace: tuple[Any, ...]) -> None:
+    def follow(self, trace: tuple[object, ...]) -> None:
         """Add the states that all actions lead to on a trace."""
         if self._same_steps is None:
             self._same_steps = self.task.time_homogeneous or self._steps_agree(trace)
@@ -76,7 +77,7 @@ class Reached:
             found = self.known.nearest(state)
         return self.known.add(state) if found is None else found
 
-    def _steps_agree(self, trace: tuple[Any, ...]) -> bool:
+    def _steps_agree(self, trace: tuple[object, ...]) -> bool:
         """Return whether `move` is the same at every step, tested on some moves of a trace."""
         move, A, state = self.task.move, self.task.num_actions or 0, self.task.initial_state
         assert move is not None
@@ -115,19 +116,21 @@ class Reached:
             for (_, value), n in counts.items():
                 at_step[value] += n
             pairs = [(s, value) for s in sorted({s for s, _ in counts}) for value in at_step]
+            total = sum(at_step.values())
             parts = [
-                (s, counts[s, value] + shrinkage * at_step[value] / counts.total(), *moves)
+                (s, counts[s, value] + shrinkage * at_step[value] / total, *moves)
                 for s, value in pairs
                 if (moves := self._moves.get((s, value))) is not None
             ]
-            known[h, [s for s, *_ in parts]] = True
-            # where no trace leads, the state stays
-            parts += [(s, 1.0, np.full(A, s), np.zeros((A, 1 + m))) for s in np.flatnonzero(~known[h]).tolist()]
-            states, weights, following, seen = (np.array(column) for column in zip(*parts, strict=True))
+            for s, weight, _, seen in parts:
+                signals[h, s] += weight * seen
+                known[h, s] = True
+            idle = [(s, 1.0, np.full(A, s), None) for s in np.flatnonzero(~known[h]).tolist()]  # no trace leads there
+            numbers, shares, following, _ = zip(*parts, *idle, strict=True)
+            states, weights = np.array(numbers), np.array(shares)
             mass = np.bincount(states, weights, S)
-            np.add.at(signals[h], states, weights[:, None, None] * seen)
             signals[h] /= mass[:, None, None]
-            place = (states[:, None] * A + np.arange(A)).ravel(), following.ravel()
+            place = (states[:, None] * A + np.arange(A)).ravel(), np.concatenate(following)
             entries = np.repeat(weights / mass[states], A), place
             steps.append(scipy.sparse.csr_array(scipy.sparse.coo_array(entries, shape=(S * A, S))))
         incumbent = np.zeros((H, S, A))

@@ -68,8 +68,9 @@ class Trials:
         return names, [policy for i in rows if (policy := self.policies[i]) is not None]
 
     def add(self, candidate: Candidate, guess: float) -> int:
-        """Put a candidate on trial; return its row. A proposal may take the row of the least useful one."""
-        row = self._shared_row() if candidate.name.startswith(PROPOSAL) else self._own_row()
+        """Put a candidate on trial; return its row. A proposal may take the row of the least useful one, if any."""
+        shares = candidate.name.startswith(PROPOSAL) and self.num_shared > 1
+        row = self._shared_row() if shares else self._own_row()
         self.accounts.begin(row, candidate.name, candidate.least_totals)
         self.policies[row], self.lams[row] = candidate.policy, candidate.lam
         self.ranking.rewards[row], self.ranking.guess[row], self.newest = 0.0, guess, row
@@ -168,7 +169,7 @@ class Trials:
         by_row[list(rows)] = weights
         bounds = self.accounts.bounds_of(by_row, lower)
         if list(rows) == [0] or not admits(bounds, self.accounts.thresholds):
-            return self.fallback("no mixture with a candidate seems better")
+            return Plan.fallback(self.task, "theorem", "no mixture with a candidate seems better")
         names, policies = self.listed(rows)
         deployed = policies[0] if len(rows) == 1 else Mixture(policies, weights, names)
         return Plan(deployed, "search", bounds, "theorem", lam=self.lams[rows[0]])
@@ -178,10 +179,6 @@ class Trials:
         rows, by_row = [self.accounts.row(name) for name in plan.parts.names], np.zeros(len(lower))
         by_row[rows] = plan.parts.weights
         return self.accounts.bounds_of(by_row, lower) if min(rows) >= 0 else np.full(lower.shape[1], -np.inf)
-
-    def fallback(self, reason: str) -> Plan:
-        """Return the plan that deploys the incumbent."""
-        return Plan.fallback(self.task, "theorem", reason)
 
     def credit(self, rows: IntArray, evidence: Evidence) -> None:
         """Add the rewards of an episode to rows (R,), by their shares."""

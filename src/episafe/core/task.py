@@ -240,11 +240,6 @@ class Task:
         limits = zip(self.constraints, thresholds, slacks, strict=True)
         return replace(self, constraints=tuple(replace(one, threshold=b, slack=xi) for one, b, xi in limits))
 
-    def of_constraint(self, c: int) -> "Task":
-        """Return the same task with constraint c alone."""
-        outside = {state: (r, (u[c],)) for state, (r, u) in self.outside.items()}
-        return replace(self, constraints=(self.constraints[c],), outside=outside)
-
     # states, features and signals
 
     @property

@@ -5,13 +5,12 @@ import math
 import numpy as np
 
 from episafe.core.agent import Agent
-from episafe.core.checks import TOLERANCE
-from episafe.core.errors import Infeasible, InvalidProblem
+from episafe.core.checks import require
 from episafe.core.policy import Policy
 from episafe.core.types import Array, Episode, Plan, Settings
 from episafe.kernels.simulation import draw
 from episafe.problems.bandit import ActionPolicy, BanditTask, Ellipsoid, LinearBandit
-from episafe.simulation.worlds import Streams, World
+from episafe.simulation.worlds import FOREIGN, Streams, World, require_reach
 
 BLOCK = 1_024  # rounds whose noise is drawn together
 
@@ -31,16 +30,12 @@ class BanditWorld(World):
         told, task = agent.task, self.problem.task
         if told is task:
             return
-        if not isinstance(told, BanditTask) or not _same_offer(told, task, num_episodes):
-            raise InvalidProblem("the agent was built for another problem: build it from this problem's task")
-        if (told.stated_utilities > task.stated_utilities + TOLERANCE).any():
-            text = f"{told.stated_utilities.tolist()}, and it has {task.stated_utilities.tolist()}"
-            raise Infeasible(f"the agent is told that its incumbent has utility {text}: correct the slack")
+        require(isinstance(told, BanditTask) and _same_offer(told, task, num_episodes), FOREIGN)
+        require_reach(told, task.stated_utilities)
 
     def values(self, plan: Plan) -> tuple[float, float | Array]:
         """Return the exact expected reward and utility of a plan."""
-        if not isinstance(plan.policy, ActionPolicy):
-            raise InvalidProblem("a plan of a bandit needs an es.bandits.ActionPolicy")
+        require(isinstance(plan.policy, ActionPolicy), "a plan of a bandit needs an es.bandits.ActionPolicy")
         return self.problem.evaluate(plan.policy)
 
     def optimum(self, k: int = 0) -> float:

@@ -11,7 +11,9 @@ from typing import Literal
 
 import numpy as np
 
+from episafe.certify.replays import replays_of
 from episafe.core.checks import TOLERANCE
+from episafe.core.errors import InvalidEpisode
 from episafe.core.task import Problem, Task
 from episafe.core.types import ENDED, Array, Episode
 from episafe.kernels.wealth import BETS
@@ -33,14 +35,15 @@ class Finding:
     text: str
 
 
-def doubt(task: Task, totals: Array) -> str:
-    """Return one sentence on the most likely mistake, given total utilities (n, m) of the incumbent; "" if none.
+def doubt(task: Task, totals: Array, first: int = 0) -> str:
+    """Return one sentence on the most likely mistake, given totals of the incumbent (n, ·); "" if none.
 
-    Each limit is compared with a confidence bound that holds at all n at once: if the incumbent exceeds every limit by
-    its slack, a run says that it does not with probability δm at most.
+    The columns are those of the limits from number `first` on. Each limit is compared with a confidence bound that
+    holds at all n at once: if the incumbent exceeds every limit by its slack, a run says that it does not with
+    probability δm at most.
     """
     H = float((task.horizon or 0) - int(task.random_start))
-    for one, column in zip(task.constraints, totals.T, strict=True):
+    for one, column in zip(task.constraints[first:], totals.T, strict=False):
         b, most = one.threshold, H - lower_bound(np.maximum(H - column, 0.0), DOUBT_DELTA)
         seen = f"the incumbent's mean total of {one.name} is {column.mean():.4g} in {len(column)} episodes"
         if most < b - TOLERANCE:
@@ -52,9 +55,9 @@ def doubt(task: Task, totals: Array) -> str:
     return ""
 
 
-def doubt_units(task: Task, totals: Array) -> str:
-    """Return one sentence if a threshold of at most 1 is far below all totals (n, m): it may be meant per step."""
-    for one, column in zip(task.constraints, totals.T, strict=True):
+def doubt_units(task: Task, totals: Array, first: int = 0) -> str:
+    """Return one sentence if a threshold of at most 1 is far below all totals (n, ·): it may be meant per step."""
+    for one, column in zip(task.constraints[first:], totals.T, strict=False):
         if 0 < one.threshold <= 1 and lower_bound(np.maximum(column, 0.0), DOUBT_DELTA) > SEVERAL * one.threshold:
             times = f"{column.mean() / one.threshold:.3g} times the threshold {one.threshold:.4g}"
             seen = f"the mean total of {one.name} is {column.mean():.4g} in {len(column)} episodes"
@@ -145,8 +148,7 @@ def _incumbent(task: Task, c: int, totals: Array, exact: float | None) -> Findin
     found = f"{one.name}: the incumbent has {totals.mean():.4g}, between {low:.4g} and {high:.4g} (99 %); limit {b:.4g}"
     if high < b:
         return Finding("error", f"{found}: it is not safe; give a safer incumbent or relax the limit")
-    alone = task.of_constraint(c)
-    if text := doubt(alone, totals[:, None]) or doubt_units(alone, totals[:, None]):
+    if text := doubt(task, totals[:, None], c) or doubt_units(task, totals[:, None], c):
         return Finding("warning", text)
     if one.slack is None:
         return Finding("ok", f"{found}; es.measure_slack proves a slack")
@@ -189,19 +191,14 @@ def _moves(task: Task, episodes: list[Episode]) -> list[Finding]:
     """Compare each step with what `move` makes of the chance that was seen."""
     if task.move is None or episodes[0].trace is None:
         return []
+    replays = replays_of(task, "check")
     for number, episode in enumerate(episodes):
-        for h, w in enumerate(episode.trace[1]):
-            state, following = episode.states[h], episode.states[h + 1]
-            if w is None or task.key(state) in task.outside or task.key(following) in task.outside:
-                continue
-            made, reward, utility = task.move(h, state, int(episode.actions[h]), w)
-            agrees = np.allclose(
-                [reward, *np.atleast_1d(utility)], [episode.rewards[h], *episode.utilities[h]], atol=1e-6
-            )
-            if not agrees or task.key(made) != task.key(following):
-                return [
-                    Finding("error", f"move disagrees with episode {number} at step {h}: correct move= or the chance")
-                ]
+        try:
+            _, fault = replays.judge(episode)
+        except InvalidEpisode as error:
+            fault = str(error)
+        if fault:
+            return [Finding("error", f"move disagrees with episode {number} {fault}: correct move= or the chance")]
     return [Finding("ok", f"{len(episodes)} episodes agree with move")]
 
 

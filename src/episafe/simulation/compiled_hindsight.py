@@ -19,7 +19,7 @@ from episafe.kernels.wealth import share_out
 from episafe.problems.linear import LinearCMDP
 from episafe.simulation import compiled_mixture
 from episafe.simulation.record import Columns
-from episafe.simulation.run import CompiledLoop, play_episode
+from episafe.simulation.run import play_episode
 from episafe.simulation.worlds import ListedWorld, Streams, Traced
 
 
@@ -116,6 +116,3 @@ def _reward(trials: Trials, rows: IntArray, shares: Array, rewards: Array) -> No
     for g, sums in enumerate((shares * rewards, shares)):  # one after another, as the plain loop adds them
         added = np.column_stack([trials.ranking.rewards[rows, g], sums])
         trials.ranking.rewards[rows, g] = np.cumsum(added, axis=1)[:, -1]
-
-
-LOOPS: dict[tuple[type, type], CompiledLoop] = {(LinearCMDP, SafeAgent): play_episodes}

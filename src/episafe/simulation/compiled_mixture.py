@@ -16,7 +16,7 @@ from episafe.kernels.simulation import Law
 from episafe.linear.planner import SoftmaxProposer
 from episafe.problems.linear import LinearCMDP
 from episafe.simulation.record import Columns, Draws
-from episafe.simulation.run import CompiledLoop, play_episode
+from episafe.simulation.run import play_episode
 from episafe.simulation.worlds import ListedWorld, Streams
 
 NO_DRAWS = Draws(np.zeros(0, dtype=np.int64), np.zeros((0, 0)), np.zeros(0, dtype=np.int32))
@@ -106,6 +106,3 @@ def _number(columns: Columns, certifier: Observation, on_trial: OnTrial, start: 
     for j in np.argsort(first).tolist():
         numbers[j] = columns.number(names[rows[j]], on_trial.values[rows[j] % len(policies), 1:])
     acting[:] = numbers[where]
-
-
-LOOPS: dict[tuple[type, type], CompiledLoop] = {(LinearCMDP, SafeAgent): play_episodes}

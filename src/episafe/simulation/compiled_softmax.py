@@ -17,7 +17,6 @@ from episafe.kernels.softmax_loop import Deployed, play
 from episafe.linear.planner import Decision
 from episafe.problems.linear import LinearCMDP
 from episafe.simulation.record import Columns
-from episafe.simulation.run import CompiledLoop
 from episafe.simulation.worlds import Streams
 
 _laws: WeakKeyDictionary[LinearCMDP, Law] = WeakKeyDictionary()
@@ -92,8 +91,3 @@ def _take_over(agent: Learner, plan: Plan, deployed: Deployed) -> None:
         found = Decision(SOURCES[deployed.marks[0]], bounds[:1].copy(), bounds[1:].copy(), policy)
         plan = replace(agent.as_plan(found), id=int(deployed.marks[1]))
     agent.take_over(plan, deployed.information)
-
-
-LOOPS: dict[tuple[type, type], CompiledLoop] = {
-    (LinearCMDP, agent): play_episodes for agent in (OPSE, Ghosh2024, Ghosh2022, LSVIUCB)
-}

@@ -9,13 +9,14 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 from importlib.metadata import version
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 
 from episafe.core.agent import Agent
 from episafe.core.checks import as_count
 from episafe.core.task import Problem
+from episafe.problems.linear import LinearCMDP
 from episafe.simulation.checks import Watch
 from episafe.simulation.record import NUM_SAMPLES, Columns, Record
 from episafe.simulation.worlds import Streams, World, make_streams, world_of
@@ -31,10 +32,11 @@ CompiledLoop = Callable[[Any, Any, Columns, Streams, int, int], bool | None]
 @cache
 def compiled_loops() -> dict[tuple[type, type], CompiledLoop]:
     """Return the compiled loops by exact types of problem and agent: a subclass runs in the plain loop."""
-    from episafe.simulation import compiled_hindsight, compiled_mixture, compiled_softmax
+    from episafe.certify.safe_agent import SafeAgent
+    from episafe.simulation import compiled_hindsight, compiled_softmax  # they import this module
 
-    modules = compiled_softmax, compiled_mixture, compiled_hindsight  # they import this module
-    return {types: loop for module in modules for types, loop in module.LOOPS.items()}
+    found: dict[tuple[type, type], CompiledLoop] = {(LinearCMDP, SafeAgent): compiled_hindsight.play_episodes}
+    return found | {(LinearCMDP, agent): compiled_softmax.play_episodes for agent in get_args(compiled_softmax.Learner)}
 
 
 def run(

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from episafe.core.agent import Agent
-from episafe.core.checks import TOLERANCE, distinct_steps
-from episafe.core.errors import Infeasible, InvalidProblem
+from episafe.core.checks import TOLERANCE, distinct_steps, require
+from episafe.core.errors import Infeasible
 from episafe.core.policy import Mixture, Policy
 from episafe.core.task import Problem, Task
 from episafe.core.types import Array, Episode, IntArray, Plan, Settings
@@ -28,6 +28,16 @@ OTHERS = (  # module and class of the problem, and its world
     ("problems.sampled", "SampledCMDP", "worlds:SampledWorld"),
     ("problems.bandit", "LinearBandit", "bandit_world:BanditWorld"),
 )
+
+
+FOREIGN = "the agent was built for another problem: build it from this problem's task"
+
+
+def require_reach(told: Task, true: Array) -> None:
+    """Raise Infeasible if the incumbent's true utilities (m,) are below those that an agent is told."""
+    text = f"utility {told.stated_utilities.tolist()}, and it has {true.tolist()}"
+    reaches = (true >= told.stated_utilities - TOLERANCE).all()
+    require(reaches, f"the agent is told that its incumbent has {text}: correct the slack", Infeasible)
 
 
 class Streams(NamedTuple):
@@ -76,8 +86,7 @@ class World:
 
     def check(self, agent: Agent, num_episodes: int) -> None:
         """Raise if the agent was built for another problem, or told something false of this one."""
-        if agent.task is not self.problem.task:
-            raise InvalidProblem("the agent was built for another problem: build it from this problem")
+        require(agent.task is self.problem.task, FOREIGN)
 
     def draw(self, plan: Plan) -> tuple[int | None, Policy]:
         """Return the component that acts, None if the plan is no mixture, and the acting policy."""
@@ -131,13 +140,9 @@ class ListedWorld(World):
     def check(self, agent: Agent, num_episodes: int) -> None:
         """Raise if the agent's task is of another problem, or states what the kernel shows to be false."""
         told, task = agent.task, self.problem.task
-        if told is not task and not _same(told, task):
-            raise InvalidProblem("the agent was built for another problem: build it from this problem's task")
+        require(told is task or _same(told, task), FOREIGN)
         if agent.level == "theorem" and told is not task:
-            true = np.atleast_1d(self.problem.evaluate(told.incumbent)[1])
-            if (true < told.stated_utilities - TOLERANCE).any():
-                text = f"utility {told.stated_utilities.tolist()}, and it has {true.tolist()}"
-                raise Infeasible(f"the agent is told that its incumbent has {text}: correct the slack")
+            require_reach(told, np.atleast_1d(self.problem.evaluate(told.incumbent)[1]))
 
     def values(self, plan: Plan) -> tuple[float, float | Array]:
         """Return the exact V^r and V^u of a plan."""
@@ -251,8 +256,8 @@ def _same(one: Task, other: Task) -> bool:
 
 def world_of(problem: Problem, streams: Streams, traced: bool = False) -> World:
     """Return the world of a problem, by its type; `traced`: its episodes must say what chance brought."""
-    if traced and problem.task.move is None:
-        raise InvalidProblem("the agent learns from what chance brought, and the problem is not exogenous: give move=…")
+    text = "the agent learns from what chance brought, and the problem is not exogenous: give move=…"
+    require(not traced or problem.task.move is not None, text)
     if isinstance(problem, LinearCMDP):
         return ListedWorld(problem, streams, traced)
     for module, kind, world in OTHERS:  # imported only if the problem's own module was
