@@ -202,7 +202,7 @@ def test_a_deployment_is_reported_once_and_stays_at_its_worst_when_abandoned():
         agent.learn(seen, 0)
     agent.learn(es.Episode(seen.states, seen.actions))  # an episode of a log teaches the proposer and proves nothing
     assert agent.certifier.num_episodes == 1 and agent.proposer.model.num_episodes == 2
-    assert agent.certifier.accounts.pending
+    assert any(agent.certifier.accounts.tails)
 
 
 # promotion, withdrawal, other limits, contradictions

@@ -11,8 +11,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from episafe.certify.evidence import promise
-from episafe.core.agent import Candidate, Certifier, Evidence
+from episafe.core.agent import Candidate, Certifier, Evidence, promise
 from episafe.core.checks import TOLERANCE, as_probability, require
 from episafe.core.errors import InvalidEpisode
 from episafe.core.policy import Mixture, TablePolicy

@@ -4,7 +4,7 @@ Section numbers are those of docs/appendix/theory.md.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -14,7 +14,7 @@ from episafe.core.checks import TOLERANCE
 from episafe.core.errors import InvalidEpisode
 from episafe.core.policy import Policy
 from episafe.core.task import Task
-from episafe.core.types import INCUMBENT, Array, Episode, IntArray, Plan, Settings, is_outside
+from episafe.core.types import INCUMBENT, Array, Episode, IntArray, is_outside
 from episafe.kernels.wealth import (
     BET_WEIGHTS,
     BETS,
@@ -35,20 +35,6 @@ LONGEST_TAIL = 256  # deployments after one that is not reported; the oldest the
 def admits(bounds: Array, thresholds: Array) -> bool:
     """Return whether bounds (m,) reach every limit. Every deployed plan passes this check (section 2.4)."""
     return len(bounds) == len(thresholds) and all(map(admits_one, bounds.tolist(), thresholds.tolist()))
-
-
-def promise(certifier: str, delta: float, assumes: str, deployed: str = "mixture") -> Settings:
-    """Return the settings of a certifier, with the statement that they prove (Theorem 1)."""
-    promised = f"every deployed {deployed} has expected utility at least the threshold, in all episodes together"
-    statement = f"{promised}, with probability {1 - delta:g}, if: {assumes}"
-    return {"certifier": certifier, "delta": delta, "statement": statement}
-
-
-def plan_of(plans: Mapping[int, Plan], deployment: int) -> Plan:
-    """Return the plan of a deployment without a report; raise InvalidEpisode if there is none (section 2.3, rule 1)."""
-    if deployment not in plans:
-        raise InvalidEpisode(f"deployment {deployment} is unknown or was reported before: report each once")
-    return plans[deployment]
 
 
 def shares_of(task: Task, policies: Sequence[Policy], weights: Array, episode: Episode) -> Array:
@@ -97,6 +83,7 @@ class Accounts:
         names: the candidates by row; "" for a free row.
         wealth: the sequences.
         num_candidates: the number of candidates so far, j of the last one.
+        tails: by row, deployments since the oldest one without a report, each with its report or None.
         invalid_reason: why the certificate is invalid; "" while it is valid.
     """
 
@@ -108,11 +95,10 @@ class Accounts:
         self.delta, self.thresholds, self._longest_tail = delta / m, task.thresholds.copy(), longest_tail
         self._first_logs = np.log(len(BETS) * (BET_WEIGHTS if bet_weights is None else bet_weights))
         self._constraints, self._largest, self._fineness = task.constraints, largest, fineness
-        grid = [self.grid(c, one.least_total) for c, one in enumerate(task.constraints)]
-        self._size = max(map(len, grid))
+        self._size = max(len(self.grid(c, one.least_total)) for c, one in enumerate(task.constraints))
         self.wealth = self._blank(num_rows)
         self.names = [INCUMBENT] + [""] * (num_rows - 1)
-        self._tails: list[dict[int, tuple[float, Array] | None]] = [{} for _ in range(num_rows)]
+        self.tails: list[dict[int, tuple[float, Array] | None]] = [{} for _ in range(num_rows)]
         self._absent: list[set[int]] = [set() for _ in range(num_rows)]
         self.num_candidates, self.invalid_reason, self._deployed = 0, "", False
         self.wealth.in_use[0] = 1
@@ -135,7 +121,7 @@ class Accounts:
         more = self._blank(1)
         self.wealth = Wealth._make(np.concatenate(both) for both in zip(self.wealth, more, strict=True))
         self.names.append("")
-        self._tails.append({})
+        self.tails.append({})
         self._absent.append(set())
         return len(self.names) - 1
 
@@ -163,7 +149,7 @@ class Accounts:
         needs_proof = not (wealth.least[row] >= self.thresholds).all()  # else x₀ is enough, and no δ is spent
         self.num_candidates += needs_proof
         wealth.log_term[row] = self.log_term(self.num_candidates) if needs_proof else math.inf
-        self.names[row], self._tails[row], self._absent[row] = name, {}, set()
+        self.names[row], self.tails[row], self._absent[row] = name, {}, set()
 
     def share_delta(self) -> None:
         """Give the n candidates so far δ_j = (δ/2)(1/(j(j+1)) + 1/(n + 1)), before the first deployment.
@@ -190,11 +176,6 @@ class Accounts:
         """Return the rows that have a candidate, the incumbent included."""
         return [i for i, used in enumerate(self.wealth.in_use.tolist()) if used]
 
-    @property
-    def pending(self) -> bool:
-        """Return whether any row waits for a report."""
-        return any(self._tails)
-
     def bounds(self) -> dict[str, Array]:
         """Return the bounds (m,) of each candidate, by name."""
         return {self.names[i]: self.wealth.lower[i].copy() for i in self.rows}
@@ -213,8 +194,8 @@ class Accounts:
         self._deployed = True
         for i in dict.fromkeys(rows):
             if self.wealth.in_use[i] and self.wealth.log_term[i].any():
-                self._tails[i][deployment] = None
-                if len(self._tails[i]) > self._longest_tail:
+                self.tails[i][deployment] = None
+                if len(self.tails[i]) > self._longest_tail:
                     self._settle(i)
 
     def credit(self, deployment: int, rows: IntArray, shares: Array, utilities: Array) -> None:
@@ -227,14 +208,11 @@ class Accounts:
             return
         least = self.wealth.least[rows]
         if (utilities < least - self._rounding).any():
-            self.end(
-                f"an episode had a total utility of {utilities.min():.6g}, below the least total of {least.min():.6g} "
-                "that every proof uses: state a true least_total and begin again"
-            )
+            self.end(f"a total of {utilities.min():.6g} is below the least total {least.min():.6g}: state a true one")
             return
         utilities, at_once = np.maximum(utilities, least), []
         for k, i in enumerate(rows.tolist()):
-            tail = self._tails[i]
+            tail = self.tails[i]
             if deployment in tail and tail[deployment] is None:
                 if len(tail) == 1:
                     del tail[deployment]
@@ -268,7 +246,7 @@ class Accounts:
         More than `longest_tail` deployments after one without a report, it counts as absent: a factor 1 − λ that is
         kept apart, so that its report can still take its place (section 2.3, rule 5).
         """
-        tail = self._tails[i]
+        tail = self.tails[i]
         while tail:
             deployment, report = next(iter(tail.items()))
             if report is None and len(tail) <= self._longest_tail:
@@ -299,7 +277,7 @@ class Accounts:
         """End the sequences of a row; its δ_j stays spent (section 2.4)."""
         self.wealth.in_use[row], self.wealth.absent[row] = 0, 0
         self.wealth.lower[row] = self.wealth.least[row]
-        self.names[row], self._tails[row], self._absent[row] = "", {}, set()
+        self.names[row], self.tails[row], self._absent[row] = "", {}, set()
 
     def end(self, reason: str) -> None:
         """Note that an assumption of the proofs is false: all bounds are invalid (section 2.6)."""

@@ -16,9 +16,9 @@ from typing import ClassVar
 import numpy as np
 
 from episafe.certify.box import transitions
-from episafe.certify.evidence import admits, promise
+from episafe.certify.evidence import admits
 from episafe.certify.trials import PROPOSAL
-from episafe.core.agent import Candidate, Certifier, Evidence, Goal, Proposer
+from episafe.core.agent import Candidate, Certifier, Evidence, Goal, Proposer, promise
 from episafe.core.checks import as_probability, require
 from episafe.core.policy import TablePolicy
 from episafe.core.task import Constraint, TableFeatures, Task

@@ -12,10 +12,10 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from episafe.certify.budget import Calendar, Relative, Windows
-from episafe.certify.evidence import admits, plan_of
+from episafe.certify.evidence import admits
 from episafe.certify.replays import replays_of
 from episafe.certify.trials import PROPOSAL, named
-from episafe.core.agent import WEIGHT, Candidate, Certifier, Evidence, Goal, Proposer
+from episafe.core.agent import WEIGHT, Candidate, Certifier, Evidence, Goal, Proposer, plan_of
 from episafe.core.checks import TOLERANCE, as_count, as_probability, require
 from episafe.core.errors import Infeasible, InvalidEpisode
 from episafe.core.policy import Mixture, Policy

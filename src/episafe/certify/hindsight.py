@@ -8,13 +8,13 @@ from typing import ClassVar
 
 import numpy as np
 
-from episafe.certify.evidence import Accounts, plan_of, promise
+from episafe.certify.evidence import Accounts
 from episafe.certify.grid import FINENESS
 from episafe.certify.observation import Observation
 from episafe.certify.replays import Traces, replay_statistics, replays_of
 from episafe.certify.traces import TraceProposer
 from episafe.certify.trials import PROPOSAL, Trials, named
-from episafe.core.agent import Candidate, Certifier, Evidence, Goal, Proposer
+from episafe.core.agent import Candidate, Certifier, Evidence, Goal, Proposer, plan_of, promise
 from episafe.core.checks import as_probability, require
 from episafe.core.errors import InvalidEpisode
 from episafe.core.policy import Policy

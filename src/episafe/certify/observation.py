@@ -7,10 +7,10 @@ from typing import ClassVar
 
 import numpy as np
 
-from episafe.certify.evidence import Accounts, plan_of, promise, shares_of
+from episafe.certify.evidence import Accounts, shares_of
 from episafe.certify.grid import FINENESS
 from episafe.certify.trials import PAYS, PROPOSAL, Trials, named
-from episafe.core.agent import Candidate, Certifier, Evidence, Goal, Proposer
+from episafe.core.agent import Candidate, Certifier, Evidence, Goal, Proposer, plan_of, promise
 from episafe.core.checks import TOLERANCE, as_probability
 from episafe.core.task import Constraint, Task
 from episafe.core.types import INCUMBENT, Array, Episode, Plan, Settings

@@ -6,10 +6,10 @@ from typing import ClassVar
 
 import numpy as np
 
-from episafe.certify.evidence import Accounts, plan_of, promise
+from episafe.certify.evidence import Accounts
 from episafe.certify.observation import FIRST_MARGIN, SHORTEST_TRIAL, SOBERNESS, Observation
 from episafe.certify.race import AHEAD, Race
-from episafe.core.agent import Candidate, Evidence, Goal, Proposer
+from episafe.core.agent import Candidate, Evidence, Goal, Proposer, plan_of, promise
 from episafe.core.errors import InvalidEpisode
 from episafe.core.task import Constraint, Task
 from episafe.core.types import Array, Episode, Plan, Settings

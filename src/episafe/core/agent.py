@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Literal, NoReturn, TypeVar
 import numpy as np
 
 from episafe.core.checks import TOLERANCE, as_scale
+from episafe.core.errors import InvalidEpisode
 from episafe.core.policy import Policy
 from episafe.core.task import Constraint, ProblemLike, Task, task_of
 from episafe.core.types import INCUMBENT, Array, Document, Episode, Level, Plan, Settings
@@ -406,3 +407,17 @@ class Certifier(ABC):
     def warning(self) -> str:
         """Return a warning about the last reports, for people; "" if there is none."""
         return ""
+
+
+def promise(certifier: str, delta: float, assumes: str, deployed: str = "mixture") -> Settings:
+    """Return the settings of a certifier, with the statement that they prove."""
+    promised = f"every deployed {deployed} has expected utility at least the threshold, in all episodes together"
+    statement = f"{promised}, with probability {1 - delta:g}, if: {assumes}"
+    return {"certifier": certifier, "delta": delta, "statement": statement}
+
+
+def plan_of(plans: Mapping[int, Plan], deployment: int) -> Plan:
+    """Return the plan of a deployment without a report; raise InvalidEpisode if there is none."""
+    if deployment not in plans:
+        raise InvalidEpisode(f"deployment {deployment} is unknown or was reported before: report each once")
+    return plans[deployment]

@@ -50,7 +50,7 @@ def play_episodes(
             certifier.observed.episodes_to_look,
             stop - k,
         )
-        waits = certifier.accounts.pending or certifier.observed.accounts.pending
+        waits = any(certifier.accounts.tails) or any(certifier.observed.accounts.tails)
         if ahead <= 1 or agent.candidates or waits or certifier.refuted or certifier.invalid_reason:
             play_episode(world, agent, columns, k)
             k += 1

@@ -35,7 +35,7 @@ def play_episodes(
     world, law = _world(cmdp, streams)
     while k < stop:
         changes = agent.candidates or certifier.goal() is not None
-        if changes or certifier.invalid_reason or certifier.accounts.pending or certifier.trials.base:
+        if changes or certifier.invalid_reason or any(certifier.accounts.tails) or certifier.trials.base:
             play_episode(world, agent, columns, k)
             k += 1
         else:
