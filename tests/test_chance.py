@@ -11,7 +11,7 @@ import episafe.core.policy
 import oracles
 from episafe.certify.replays import ListedReplays, replays_of
 from episafe.core.types import ENDED, is_outside
-from episafe.envs.inventory import Inventory
+from episafe.envs.real import Inventory
 from episafe.problems.rules import listed
 from episafe.simulation.worlds import make_streams, world_of
 

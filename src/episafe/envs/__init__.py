@@ -6,14 +6,11 @@ from typing import Literal
 import numpy as np
 
 from episafe.core.checks import as_count
-from episafe.envs.battery import battery
-from episafe.envs.cloud import cloud
 from episafe.envs.common import defaults_of, described_options
 from episafe.envs.grids import box, cliff, rover
-from episafe.envs.inventory import inventory
 from episafe.envs.literature import dirichlet, jobs, media, queue, ring, riverswim, stepmix
 from episafe.envs.paper import linear, streaming, tabular
-from episafe.envs.shop import shop
+from episafe.envs.real import battery, cloud, inventory, shop
 from episafe.problems.linear import LinearCMDP
 
 ENVIRONMENTS: dict[str, Callable[..., LinearCMDP]] = {made.__name__: made for made in (
