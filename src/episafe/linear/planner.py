@@ -102,9 +102,9 @@ def searched(model: SoftmaxModel, scales: Scales, search: Search, incumbent_firs
     work, task, H, A = model.work, model.task, model.horizon, model.num_actions
     table = np.zeros((H, (task.num_states or 0) if task.is_listed else model.slots.reward.shape[-1], A))
     if model.dim and not task.is_listed:
-        table = np.zeros((0, 0, 0))  # π^λ follows from the weights
+        table = work.none  # π^λ follows from the weights
     model.estimate_signals(scales.curve, 0.0 if math.isinf(scales.most_lost) else model.ridge)
-    source = decide_all(model.arrays, model.slots, work, scales, search, table, np.zeros((0, 0, 0)))
+    source = decide_all((model.arrays, model.slots, work, scales, search), table)
     if source == SAFE or (incumbent_first and model.num_episodes == 0):
         return Decision("safe", work.lam.copy(), work.bound.copy(), None)
     policy = policy_of(model, scales, work.lam, table, work.rest[1] if model.dim else np.zeros(0))
