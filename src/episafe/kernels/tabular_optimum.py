@@ -263,7 +263,10 @@ def optimum(P: Array, reward: Array, utilities: Array, thresholds: Array, initia
     found = best_mixture(best, thresholds)
     safest = found.safest if len(thresholds) > 1 else [(1.0, best(np.array([0.0, 1.0]))[1])]
     table = np.eye(reward.shape[2])
-    mass, w_safest = (_mixed_occupancy(P, table, parts, initial_state) for parts in (found.parts, safest))
+    mass, w_safest = (
+        np.add.reduce([share * occupancy(P, table[actions], initial_state) for share, actions in parts])
+        for parts in (found.parts, safest)
+    )
     elsewhere = table[found.parts[-1][1]]
 
     def towards_safest(share: float) -> Array:
@@ -275,15 +278,8 @@ def optimum(P: Array, reward: Array, utilities: Array, thresholds: Array, initia
         return passes(np.array(V_u), found.kept)
 
     policy = towards_safest(raised_until(check, 0.0))
-    value = float(found.values[0])
-    if len(thresholds) > 1:
-        value = float(policy_values(P, reward, utilities[0], policy, initial_state)[0])
+    value = float(policy_values(P, reward, utilities[0], policy, initial_state)[0])
     return Optimum(value, policy, found.multipliers)
-
-
-def _mixed_occupancy(kernel: Steps, table: Array, parts: Parts[IntArray], initial_state: int) -> Array:
-    mass: Array = np.add.reduce([share * occupancy(kernel, table[actions], initial_state) for share, actions in parts])
-    return mass
 
 
 # policies over a box of kernels

@@ -214,14 +214,8 @@ def best_pair(signals: Array, box: KernelBox, initial_state: int) -> Best[Greedy
     """Return the function: weights (1 + m,) -> values (1 + m,) of the best pair (π, P') for the weighted signals."""
 
     def best(weights: Array) -> tuple[Array, Greedy]:
-        if len(signals) == 2:
-            actions, order, V = extended_greedy(signals[0], signals[1], box.lower, box.upper, weights[0], weights[1])
-            return V[initial_state], (actions, order)
-        sought = np.tensordot(weights, signals, axes=1)
-        actions, order, _ = extended_greedy(sought, sought, box.lower, box.upper, 1.0, 0.0)
-        reached = extended_occupancy(box.lower, box.upper, actions, order, initial_state)
-        steps, states = np.indices(actions.shape)
-        return (signals[:, steps, states, actions] * reached).sum(axis=(1, 2)), (actions, order)
+        actions, order, V = extended_greedy(signals, weights, box.lower, box.upper)
+        return V[:, initial_state], (actions, order)
 
     return best
 
