@@ -138,18 +138,13 @@ class TransitionCounts:
         self.times: Array = np.zeros((*self.shape, self.shape[1]))
         self.visits: Array = np.zeros(self.shape)
         self.num_episodes = 0
-        self._steps = np.arange(self.shape[0])
 
     def observe(self, episode: Episode) -> None:
         """Count the transitions of an episode in canonical form."""
-        at = self._steps, episode.states[:-1], episode.actions
+        at = np.arange(self.shape[0]), episode.states[:-1], episode.actions
         self.times[*at, episode.states[1:]] += 1
         self.visits[at] += 1
         self.num_episodes += 1
-
-    def information(self) -> Array:
-        """Return ln(n_h(s, a) ∨ 1), shape (H, S, A), by which `Doubling` decides."""
-        return np.log(np.maximum(self.visits, 1))
 
     def kernel(self) -> Array:
         """Return P̂_h(s'|s,a) = n_h(s,a,s')/n_h(s,a), shape (H, S, A, S); uniform where nothing was seen."""
@@ -190,8 +185,8 @@ class CountingAgent(Agent):
         self.counts.observe(episode)
 
     def information(self) -> Array:
-        """Return ln(n_h(s, a) ∨ 1), shape (H, S, A)."""
-        return self.counts.information()
+        """Return ln(n_h(s, a) ∨ 1), shape (H, S, A), by which `Doubling` decides."""
+        return np.log(np.maximum(self.counts.visits, 1))
 
     def settings(self) -> Settings:
         """Return K, δ and the factor on bonuses beside the general settings."""
