@@ -209,8 +209,14 @@ def best_pair(signals: Array, box: KernelBox, initial_state: int) -> Best[Greedy
     """Return the function: weights (1 + m,) -> values (1 + m,) of the best pair (π, P') for the weighted signals."""
 
     def best(weights: Array) -> tuple[Array, Greedy]:
-        actions, order, V = extended_greedy(signals, weights, box.lower, box.upper)
-        return V[:, initial_state], (actions, order)
+        if len(signals) == 2:
+            actions, order, V = extended_greedy(signals, weights, box.lower, box.upper)
+            return V[:, initial_state], (actions, order)
+        sought = np.tensordot(weights, signals, axes=1)[None]
+        actions, order, _ = extended_greedy(sought, np.ones(1), box.lower, box.upper)
+        reached = extended_occupancy(box.lower, box.upper, actions, order, initial_state)
+        steps, states = np.indices(actions.shape)
+        return (signals[:, steps, states, actions] * reached).sum(axis=(1, 2)), (actions, order)
 
     return best
 
