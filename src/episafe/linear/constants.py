@@ -5,7 +5,7 @@ import warnings
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
-from episafe.core.checks import as_count, as_scale
+from episafe.core.checks import as_count, as_scale, require
 from episafe.core.errors import InvalidProblem
 from episafe.core.task import ProblemLike, Task, task_of
 from episafe.core.types import Level, Settings
@@ -56,8 +56,7 @@ class Constants:
         for name in (each.name for each in fields(self) if each.init and each.name != "num_halvings"):
             value = as_scale(name, self.__dict__[name], positive=name in ("kappa", "ridge"))
             self.__dict__[name] = value
-        if self.spread > 1:
-            raise InvalidProblem(f"spread must be in [0, 1], got {self.spread}")
+        require(self.spread <= 1, f"spread must be in [0, 1], got {self.spread}")
         self.__dict__["num_halvings"] = as_count("num_halvings", self.num_halvings, 0)
         bracket = math.ldexp(self.lam_max, -self.num_halvings)
         if bracket > BRACKET_OVER_KAPPA * self.kappa:
@@ -144,8 +143,8 @@ class Constants:
                 above the true slack loses the regret bound.
         """
         task = task_of(problem)
-        if task.num_constraints > 1:
-            raise InvalidProblem("Constants.theory is derived for one limit: with several use es.SafeAgent(problem)")
+        alone = task.num_constraints == 1
+        require(alone, "Constants.theory is derived for one limit: with several use es.SafeAgent(problem)")
         norm, dim = task.norm_bound or math.inf, task.dim + (0 if task.one_hot else len(task.outside))
         if math.isinf(norm) or task.horizon is None or task.num_actions is None:
             raise InvalidProblem("the theorem needs transitions that are linear in the features: use one-hot features")
@@ -171,25 +170,19 @@ class Constants:
             return
         dim = task.dim + (0 if task.one_hot else len(task.outside))
         given = task.horizon, task.num_actions, dim, task.constraints[0].slack or scope.slack, task.norm_bound
-        if given != (scope.horizon, scope.num_actions, scope.dim, scope.slack, scope.norm_bound):
-            raise InvalidProblem(f"these constants were derived for {scope}: use Constants.theory of this task")
-        if num_episodes > scope.num_episodes:
-            raise InvalidProblem(
-                f"these constants hold for {scope.num_episodes} episodes, logged ones included, not for "
-                f"{num_episodes}: use Constants.theory(task, num_episodes={num_episodes})"
-            )
+        same = given == (scope.horizon, scope.num_actions, scope.dim, scope.slack, scope.norm_bound)
+        require(same, f"these constants were derived for {scope}: use Constants.theory of this task")
+        fault = f"these constants hold for {scope.num_episodes} episodes, logged ones included, not for {num_episodes}"
+        fits = num_episodes <= scope.num_episodes
+        require(fits, f"{fault}: use Constants.theory(task, num_episodes={num_episodes})")
 
 
 def _slack_or_guess(task: Task, guess: float | None) -> float:
     """Return the least slack of the task or, where it does not know it, the guess."""
     known = [one.slack for one in task.constraints if one.slack is not None]
     if len(known) == task.num_constraints:
-        if guess is not None:
-            raise InvalidProblem(f"the task knows its slack, {min(known):g}: leave out slack_guess={guess!r}")
+        require(guess is None, f"the task knows its slack, {min(known):g}: leave out slack_guess={guess!r}")
         return min(known)
-    if guess is None:
-        raise InvalidProblem(
-            "the slack is unknown: give slack_guess=…, which affects regret and never safety, or measure it with "
-            "es.measure_slack"
-        )
+    remedy = "give slack_guess=…, which affects regret and never safety, or measure it with es.measure_slack"
+    require(guess is not None, f"the slack is unknown: {remedy}")
     return as_scale("slack_guess", guess, positive=True)

@@ -10,8 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from episafe.core.agent import EVERY, Agent, Replanning
-from episafe.core.checks import as_count, as_probability, as_scale
-from episafe.core.errors import InvalidProblem
+from episafe.core.checks import as_count, as_probability, as_scale, require
 from episafe.core.task import ProblemLike, Task, task_of
 from episafe.core.types import Array, Episode, Settings
 from episafe.kernels.mixture import solve
@@ -49,8 +48,7 @@ def needs_one_limit(problem: ProblemLike) -> str:
 
 def known_signals(task: Task, needs: Callable[[Task], str] = needs_tables) -> Array:
     """Return reward and utilities as one array (1 + m, H, S, A); raise InvalidProblem if the task is no table."""
-    if reason := needs(task):
-        raise InvalidProblem(reason)
+    require(not needs(task), needs(task))
     assert task.utilities is not None
     return np.concatenate([task.reward[None], task.utilities])
 
@@ -99,8 +97,8 @@ class Radius:
     cap: float = math.inf
 
     def __post_init__(self) -> None:
-        if not (self.deviation >= 0 and self.bias >= 0 and self.cap >= 0):
-            raise InvalidProblem(f"deviation, bias and cap must be >= 0, got {self}")
+        fits = self.deviation >= 0 and self.bias >= 0 and self.cap >= 0
+        require(fits, f"deviation, bias and cap must be >= 0, got {self}")
 
     @classmethod
     def bura(cls, task: Task, confidence: Confidence) -> "Radius":
