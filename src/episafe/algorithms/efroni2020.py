@@ -1,6 +1,6 @@
 """The agents of Efroni et al. 2020: optimism in reward and utility, by linear programs or by steps of a multiplier.
 
-All are after Efroni, Mannor and Pirotta, arXiv 2003.02189; the radius γ (`Radius.efroni`) is from memory. Differs from
+All are after Efroni, Mannor and Pirotta, arXiv 2003.02189; the radius γ (`Radius.bernstein`) is from memory. Differs from
 the paper: reward and utility are known, so that nothing is added to them for learning them; the bound ρ of the
 multipliers is made of the incumbent's least slack ξ.
 """
@@ -28,7 +28,7 @@ from episafe.linear.counts import (
 
 def box_of(agent: CountingAgent) -> KernelBox:
     """Return the box 𝒫 of an agent."""
-    return agent.counts.box(Radius.efroni(agent.task, agent.confidence))
+    return agent.counts.box(Radius.bernstein(agent.task, agent.confidence, 6))
 
 
 @register(

@@ -400,6 +400,22 @@ class GymCMDP(PlayedCMDP):
 from_gymnasium = GymCMDP
 
 
+def stable_baselines(model: Any) -> Callable[[int, Any], Array]:
+    """Return the policy of a model trained with Stable-Baselines3: in each state, its deterministic action.
+
+    The model must have finite actions, and be trained on the observations that the problem's environment gives.
+    """
+    space = model.action_space
+    finite = isinstance(space, gymnasium.spaces.Discrete)
+    require(finite, f"episafe needs finite actions; the model acts in {space}: train it with Discrete actions")
+
+    def probabilities(h: int, observation: Any) -> Array:
+        """Return 1 for the action that the model predicts, 0 for the others."""
+        return np.eye(int(space.n))[int(model.predict(observation, deterministic=True)[0]) - int(space.start)]
+
+    return probabilities
+
+
 def _scaled(signal: str, raw: Any, low: float, high: float) -> float:
     """Return a raw signal in [0, 1]; raise if it is outside its range."""
     if type(raw) not in (float, int) or not low - TOLERANCE <= raw <= high + TOLERANCE:

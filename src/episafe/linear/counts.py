@@ -101,24 +101,17 @@ class Radius:
         require(fits, f"deviation, bias and cap must be >= 0, got {self}")
 
     @classmethod
-    def bura(cls, task: Task, confidence: Confidence) -> "Radius":
-        """Return that of Bura et al.: min{1, √(4p̂(1−p̂)L/(n∨1)) + 14L/(3(n∨1))} times `bonus`, L = ln(2SAHK/δ)."""
-        log_term, bonus = confidence.log_term(2 * _num_triples(task)), confidence.bonus
-        return cls(bonus * math.sqrt(4 * log_term), bonus * 14 * log_term / 3, bonus)
+    def bernstein(cls, task: Task, confidence: Confidence, factor: float, cap: float = math.inf) -> "Radius":
+        """Return min{cap, bonus·(2√(p̂(1−p̂)L/(n∨1)) + 14L/(3(n∨1)))}, L = ln(factor·SAHK/δ).
 
-    @classmethod
-    def efroni(cls, task: Task, confidence: Confidence) -> "Radius":
-        """Return that of Efroni et al.: 2√(p̂(1−p̂)L/(n∨1)) + 14L/(3(n∨1)) times `bonus`, L = ln(6SAHK/δ)."""
-        log_term, bonus = confidence.log_term(6 * _num_triples(task)), confidence.bonus
-        return cls(bonus * 2 * math.sqrt(log_term), bonus * 14 * log_term / 3)
+        The factor is 2 and the cap `bonus` in Bura et al.; Efroni et al. have 6 and no cap.
+        """
+        triples = (task.num_states or 0) * (task.num_actions or 0) * (task.horizon or 0)
+        log_term, bonus = confidence.log_term(factor * triples), confidence.bonus
+        return cls(bonus * 2 * math.sqrt(log_term), bonus * 14 * log_term / 3, cap)
 
 
 PLAIN = Radius()
-
-
-def _num_triples(task: Task) -> int:
-    """Return S·A·H."""
-    return (task.num_states or 0) * (task.num_actions or 0) * (task.horizon or 0)
 
 
 class TransitionCounts:
