@@ -1,7 +1,7 @@
 """The agents of Efroni et al. 2020: optimism in reward and utility, by linear programs or by steps of a multiplier.
 
-All are after Efroni, Mannor and Pirotta, arXiv 2003.02189; the radius γ (`Radius.bernstein`) is from memory. Differs from
-the paper: reward and utility are known, so that nothing is added to them for learning them; the bound ρ of the
+All are after Efroni, Mannor and Pirotta, arXiv 2003.02189; the radius γ (`Radius.bernstein`) is from memory. Differs
+from the paper: reward and utility are known, so that nothing is added to them for learning them; the bound ρ of the
 multipliers is made of the incumbent's least slack ξ.
 """
 
