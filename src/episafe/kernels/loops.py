@@ -118,7 +118,7 @@ class OnTrial(NamedTuple):
 
 
 @kernel
-def play_trials(law, on_trial, wealth, ranking, learner, streams, columns, stretch):  # type: ignore[no-untyped-def]
+def play(law, on_trial, wealth, ranking, learner, streams, columns, stretch):  # type: ignore[no-untyped-def]
     """Play episodes `start` to `stop`, or until the model or the columns are full; return the first one not played.
 
     The second value is how many components the columns lack space for; 0 if they have it.

@@ -12,7 +12,7 @@ import numpy as np
 from episafe.certify.observation import Observation
 from episafe.certify.safe_agent import SafeAgent
 from episafe.core.policy import Policy
-from episafe.kernels.loops import OnTrial, play_trials
+from episafe.kernels.loops import OnTrial, play
 from episafe.kernels.simulation import Law
 from episafe.linear.planner import SoftmaxProposer
 from episafe.problems.linear import LinearCMDP
@@ -80,7 +80,7 @@ def _play_stretch(
     """Play a stretch in which no candidate is added; return the first episode that is not played."""
     model, trials, streams = proposer.model, certifier.trials, known.world.streams
     on_trial = known.on_trial(certifier)
-    done, lacking = play_trials(
+    done, lacking = play(
         known.law, on_trial, certifier.accounts.wealth, trials.ranking, (model.arrays, model.slots, model._phi),
         (streams.choices, streams.transitions, streams.mixing),
         (columns.facts, columns.draws or NO_DRAWS, columns.totals),
