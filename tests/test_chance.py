@@ -288,7 +288,7 @@ class TestPlayed:
 def test_an_environment_has_the_units_of_its_limit_and_keeps_the_others():
     both = es.chance(environment(), cost=lost, total_cost_at_most=4, probability=0.5, name="lost sales", keep=True)
     assert [one.name for one in both.task.constraints] == ["utility", "lost sales"]
-    assert both.task.unit("utility").raw(7.0) == 7.0 and 0.2 < both.task.slacks[1] < 0.5
+    assert both.raw_totals([7.0, 13.0]) == [7.0, 1.0] and 0.2 < both.task.slacks[1] < 0.5
     ranged = environment(utility_range=(0.0, 2.0))
     limited = es.chance(ranged, total_cost_at_most=2, slack=0.01)
     state, utility = (limited.task.initial_state[0], 0.5), np.array([0.25])

@@ -84,7 +84,7 @@ def test_a_cost_limit_is_a_threshold_on_one_minus_the_cost():
     _, rewards, utilities = played(made, [0, 1, 1])
     assert rewards.tolist() == [0, 1, 1]
     assert utilities.ravel().tolist() == [1, 0, 0]
-    assert made.task.unit("cost").raw(1.0) == 2.0
+    assert made.raw_totals([1.0]) == [2.0]
 
 
 def test_ranges_scale_signals_threshold_and_slack():
@@ -96,7 +96,7 @@ def test_ranges_scale_signals_threshold_and_slack():
     _, rewards, utilities = played(made, [0, 1, 0])
     assert rewards.tolist() == [0.5, 1.0, 0.5]
     assert utilities.ravel().tolist() == [0, 1, 0]
-    assert made.task.unit("utility").raw(1.5) == 6.0
+    assert made.raw_totals([1.5]) == [6.0]
 
 
 @pytest.mark.parametrize(("name", "limit", "left"), [("cost", {}, 1.0), ("utility", UTILITY, 0.0)])

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import gymnasium
 import numpy as np
+from numpy.typing import ArrayLike
 
 from episafe.core.checks import TOLERANCE, as_count, as_number, as_scale, require
 from episafe.core.errors import Infeasible, InvalidProblem
@@ -334,6 +335,11 @@ class GymCMDP(PlayedCMDP):
                     return h + 1
                 state = self._observations.encode(observation)
         return 0
+
+    def raw_totals(self, totals: ArrayLike) -> list[float]:
+        """Return total utilities (m,) of the task in the units of the limits."""
+        each = zip(self.limits, np.atleast_1d(totals).tolist(), strict=True)
+        return [one.total_unit(self._H).raw(total) for one, total in each]
 
     def cost_of(self, utilities: Array) -> float:
         """Return the cost of a step from its utilities (1,), in the unit of the limit; 1 − u for raw utilities u."""
