@@ -71,8 +71,7 @@ def best_fixed(task, traces):
     ladder.start(task)
     for trace in traces:
         ladder.observe(es.Episode(trace=trace))
-    fit = ladder._fitted()
-    means = np.mean([ladder._totals(fit, trace) for trace in ladder._traces], axis=0)
+    means = ladder.traces.totals(ladder.fitted()).mean(axis=1)
     best = 0.0
     for r, u in means:
         for other_r, other_u in means:

@@ -1,6 +1,6 @@
 """Compare forecasts from 200 episodes of the incumbent with runs, on problems that no setting was chosen on.
 
-    python benchmarks/forecast.py [runs per problem, default 5]
+    python benchmarks/strangers.py forecast
 
 Half of the gain: the first episode from which on 20 deployed policies have in the mean half of what the optimum gains.
 Target: the median of the runs within a factor of 2 of the forecast on 6 of 8 problems and never beyond 4, or the
@@ -8,7 +8,6 @@ forecast says that it cannot tell.
 """
 
 import math
-import sys
 import time
 
 import numpy as np
@@ -32,28 +31,18 @@ PROBLEMS = {  # seeds from 700 on: the forecast was written on sets of the bench
 EPISODES = 10_000, 2_000  # of a run; of one with replays
 
 
-def main(num_runs: int = 5) -> None:
-    """Print one line per problem, and how many forecasts are right within factors of 2 and 4."""
-    ratios = []
-    for name, make in PROBLEMS.items():
-        began, problem = time.process_time(), make()
-        found = forecast(problem.task, episodes_of(problem, 200, 1))
-        took = time.process_time() - began
-        start, optimum = problem.evaluate(problem.task.incumbent)[0], problem.optimal_value()
-        length = EPISODES[problem.task.move is not None]
-        measured = []
-        for seed in range(num_runs):
-            record = es.run(problem, es.SafeAgent(problem), length, seed=900 + seed)
-            measured.append(half_way((record.reward_values - start) / (optimum - start)))
-        median = float(np.median(measured))
-        told = math.isfinite(found.half) or math.isinf(median)
-        ratio = 1.0 if math.isinf(found.half) and math.isinf(median) else max(found.half / median, median / found.half)
-        if not math.isnan(found.half):
-            ratios.append(ratio if told else math.inf)
-        print(f"{name}: measured {median:,.0f} ({min(measured):,.0f} to {max(measured):,.0f}); {found}; {took:.1f} s")
-    within = [sum(ratio <= factor for ratio in ratios) for factor in (2, 4)]
-    print(f"{len(PROBLEMS)} problems, {len(ratios)} forecasts: {within[0]} within 2 times, {within[1]} within 4 times")
-
-
-if __name__ == "__main__":
-    main(*map(int, sys.argv[1:]))
+def compare(name: str, num_runs: int) -> tuple[str, float]:
+    """Return a line on one problem, and by which factor the forecast is off; NaN if it says that it cannot tell."""
+    began, problem = time.process_time(), PROBLEMS[name]()
+    found = forecast(problem.task, episodes_of(problem, 200, 1))
+    took = time.process_time() - began
+    start, optimum = problem.evaluate(problem.task.incumbent)[0], problem.optimal_value()
+    length, measured = EPISODES[problem.task.move is not None], list[float]()
+    for seed in range(num_runs):
+        record = es.run(problem, es.SafeAgent(problem), length, seed=900 + seed)
+        measured.append(half_way((record.reward_values - start) / (optimum - start)))
+    median = float(np.median(measured))
+    line = f"measured {median:,.0f} ({min(measured):,.0f} to {max(measured):,.0f}); {found}; {took:.1f} s"
+    if math.isnan(found.half) or found.half == median:
+        return line, math.nan if math.isnan(found.half) else 1.0
+    return line, max(found.half / median, median / found.half)

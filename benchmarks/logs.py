@@ -9,8 +9,10 @@ from 1000. The full form needs about 10 minutes of CPU.
 import argparse
 import os
 import time
+from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from functools import cache
+from typing import Any
 
 os.environ |= {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 
@@ -23,6 +25,7 @@ from episafe.data.prove import FORMS, form_of, lower_bound, read_steps, shares_o
 from episafe.kernels.wealth import BET_WEIGHTS, BETS
 
 DELTA = 0.05
+Each = Callable[[Callable[..., Any], list[tuple[Any, ...]]], list[Any]]  # a function on each of its arguments
 CONTROLS = "wrong propensities", "failures missing", "successes three times"
 SETTINGS = {  # Rollout: threshold, utility of the incumbent, mean and standard deviation of the candidate's Beta totals
     "b=.5 V=.60": (0.5, 0.7, 0.6, 0.2),

@@ -251,7 +251,10 @@ def optpess_primaldual(
 def opdop(
     task: Any, all_counts: list[np.ndarray], K: int, delta: float, m: float
 ) -> list[tuple[np.ndarray, float, float]]:
-    """π^k, the Y^{k−1} that made it, and V_g^k, for the counts before each episode k = 1, 2, …"""
+    """π^k, the Y^{k−1} that made it, and V_g^k, for the counts before each episode k = 1, 2, …
+
+    α is that of Lemmas 3 and 4, √(ln A)/(H²√K): Theorem 2 prints H²K, with which the proof does not hold.
+    """
     H, S, A = task.reward.shape
     alpha, eta, theta, chi = math.sqrt(math.log(A)) / (H**2 * math.sqrt(K)), 1 / math.sqrt(K), 1 / K, 2 * H / task.slack
     beta = m * H * math.sqrt(S * math.log(S * A * H * K / delta))
@@ -430,6 +433,7 @@ def triple_q(task: Any, episodes: Any, K: int, m: float) -> list[tuple[np.ndarra
         greedy = {(h, s): int(np.argmax(Q[h, s] + Z / eta * C[h, s])) for h in range(H) for s in range(S)}
         found.append((np.array([[np.eye(A)[greedy[h, s]] for s in range(S)] for h in range(H)]), Z / eta))
         before_Q, before_C = Q.copy(), C.copy()
+        C_bar += C[0, states[0], actions[0]]
         for h in range(H):
             x, a = states[h], actions[h]
             N[h, x, a] += 1
@@ -441,7 +445,6 @@ def triple_q(task: Any, episodes: Any, K: int, m: float) -> list[tuple[np.ndarra
                 V, W = before_Q[h + 1, y, greedy[h + 1, y]], before_C[h + 1, y, greedy[h + 1, y]]
             Q[h, x, a] = (1 - alpha) * Q[h, x, a] + alpha * (task.reward[h, x, a] + V + b)
             C[h, x, a] = (1 - alpha) * C[h, x, a] + alpha * (task.utility[h, x, a] + W + b)
-        C_bar += C[0, states[0], actions[0]]
         if (k + 1) % frame == 0:
             Z = max(0.0, Z + task.threshold + epsilon - C_bar / frame)
             Q, C, N, C_bar = np.full((H, S, A), float(H)), np.full((H, S, A), float(H)), np.zeros((H, S, A)), 0.0

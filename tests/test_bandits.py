@@ -119,6 +119,71 @@ def test_oplbsp_is_algorithm_1(seed, num_seen):
     assert plan.bounds[0] >= b
 
 
+@pytest.mark.parametrize("num_seen", [400, 4_000, 15_000])
+@pytest.mark.parametrize("seed", range(4))
+def test_oplb_is_the_program_of_its_paper(seed, num_seen):
+    """Pacchiano et al. 2021, eqs. (3) to (14) with costs −u; the mean of the norms replaces the norm of the mean."""
+    problem = es.bandits.make("finite", seed)
+    agent, (actions, rewards, utilities) = fed(build("oplb", problem, radius="determinant"), problem, num_seen, seed)
+    arms, safe, tau, c_0 = problem.task.arms(0), problem.task.safe(0), -problem.task.thresholds[0], -agent.known_utility
+    x_0 = safe @ arms
+    e_0 = x_0 / np.linalg.norm(x_0)
+    across = np.eye(5) - np.outer(e_0, e_0)
+    inv, (theta,) = ridge(actions, rewards)
+    gram_across = across + across @ actions.T @ actions @ across
+    inv_across = np.linalg.pinv(gram_across, rcond=1e-9)
+    told = actions @ e_0 / np.linalg.norm(x_0) * c_0
+    mu = inv_across @ (across @ actions.T @ (-utilities - told))
+    log_dets = -np.linalg.slogdet(inv)[1], np.log(np.linalg.eigvalsh(gram_across)[1:]).sum()
+    beta_r, beta_c = (1 + 0.5 * math.sqrt(log_det + 2 * math.log(2 / 0.05)) for log_det in log_dets)
+    alpha_r = (2 + tau - c_0) / (tau - c_0)  # Theorem 2, with α_c = 1
+
+    def costs(x):
+        return (
+            x @ e_0 * c_0 / np.linalg.norm(x_0) + x @ mu + beta_c * np.sqrt(np.einsum("...i,ij,...j", x, inv_across, x))
+        )
+
+    f = arms @ theta + alpha_r * beta_r * np.sqrt(np.einsum("ni,ij,nj->n", arms, inv, arms))
+    plan, g = agent.plan(), -costs(arms)
+    weights = plan.policy.weights
+    best = linear_program(np.append(f, safe @ f), np.append(g, -c_0), -tau)  # the incumbent is one more choice
+    assert weights @ f == pytest.approx(best, abs=1e-8)
+    assert plan.bounds[0] >= -tau
+    assert costs(weights @ arms) <= tau + 1e-9  # eq. (13): the policy is in the paper's set Π_t
+
+
+@pytest.mark.parametrize("num_seen", [400, 4_000, 15_000])
+@pytest.mark.parametrize("seed", range(4))
+def test_the_optimistic_agents_are_their_programs(seed, num_seen):
+    """OFUL; Safe-LUCB after its seed rounds; ROFUL, Algorithm 1 without the scale ν/‖x̃‖, towards the incumbent."""
+    problem, C = es.bandits.make("finite", seed), 0.8
+    (b,), (xi,), arms, safe = problem.task.thresholds, problem.task.slacks, problem.task.arms(0), problem.task.safe(0)
+
+    def planned(kind):
+        return fed(build(kind, problem, radius=C), problem, num_seen, seed)
+
+    oful, (actions, rewards, utilities) = planned("oful")
+    inv, (theta_r, theta_u) = ridge(actions, rewards, utilities)
+    beta = np.sqrt(np.einsum("ni,ij,nj->n", arms, inv, arms))
+    f, low, high = arms @ theta_r + C * beta, arms @ theta_u - C * beta, arms @ theta_u + C * beta
+    assert oful.plan().policy.weights @ f == pytest.approx(f.max(), abs=1e-9)
+
+    lucb = planned("lucb")[0].plan()
+    if num_seen < K ** (2 / 3):
+        assert "seed" in lucb.reason
+    else:
+        best = linear_program(f, low, b)
+        assert (lucb.source == "safe") == (best is None)
+        assert best is None or lucb.policy.weights @ f == pytest.approx(best, abs=1e-8)
+
+    roful = planned("roful")[0].plan()
+    found = linprog(-f, A_ub=-high[None], b_ub=[-b], A_eq=np.ones((1, len(f))), b_eq=[1], method="highs-ds")
+    bold = found.x @ low
+    gamma = 1.0 if bold >= b else xi / (b + xi - bold)
+    np.testing.assert_allclose(roful.policy.weights, gamma * found.x + (1 - gamma) * safe, atol=1e-7)
+    assert roful.bounds[0] == pytest.approx(gamma * bold + (1 - gamma) * (b + xi), abs=1e-8)
+
+
 def test_both_branches_of_algorithm_1_are_reached():
     problem = es.bandits.make("finite", 0)
     assert fed(build("oplbsp", problem), problem, 5)[0].plan().source == "safe"

@@ -8,7 +8,8 @@ import pytest
 from scipy.stats import binomtest
 
 import episafe as es
-from episafe.certify.replays import ListedReplays, SampledReplays, read_trace
+from episafe.certify.floors import excesses, guard
+from episafe.certify.replays import ListedReplays, Replays, read_trace
 from episafe.certify.traces import TraceProposer, empirical_model
 from episafe.core.agent import Candidate
 from episafe.core.task import Task
@@ -65,7 +66,7 @@ def test_replays_agree_with_all_sequences_of_actions(m):
         for e, trace in enumerate(traces):
             for j, table in enumerate(tables):
                 assert found[j, e] == pytest.approx(totals_by_paths(task, table, trace[1]), abs=1e-12)
-        drawn = SampledReplays(task, "salt").totals(policies, [traces[0][1]] * 4000, range(4000))
+        drawn = Replays(task, "salt").totals(policies, [traces[0][1]] * 4000, range(4000))
         assert drawn.mean(axis=1) == pytest.approx(found[:, 0], abs=0.06)  # 4 standard errors are at most 0.05
 
 
@@ -291,6 +292,60 @@ def test_a_candidate_whose_floor_reaches_the_limit_spends_no_delta():
     assert (certifier.plan().bounds >= task.thresholds).all()
 
 
+def test_a_guard_bounds_the_shortfall_on_every_trace():
+    rng = np.random.default_rng(4)
+    for m in (1, 2):
+        for _ in range(5):
+            problem = random_problem(rng, m=m)
+            replays = ListedReplays(problem.task)
+            excess, need = excesses(replays)
+            traces = list(product(range(3), repeat=3))
+            shortfalls = []
+            for choice in product(range(2), repeat=9):  # every policy
+                policy = es.TablePolicy(np.eye(2)[np.reshape(choice, (3, 3))])
+                totals = replays.totals([policy], traces)[0, :, 1:-1]
+                shortfalls.append(float((3 - totals).sum(axis=1).max()))
+                most = float(np.take_along_axis(excess, policy.table().argmax(axis=2)[..., None], 2).max())
+                assert shortfalls[-1] <= need + 3 * most + 1e-9
+            assert min(shortfalls) <= need + 1e-9
+            strict = guard(replays, excess, 0.0)
+            assert strict.allowed.any(axis=2).all() and not strict.elsewhere[~strict.allowed].any()
+
+
+def with_floor(problem, floor):
+    return replace(problem.task, constraints=(replace(problem.task.constraints[0], floor=floor),))
+
+
+def test_no_component_falls_below_a_floor_in_any_episode():
+    battery = es.make("battery", seed=0)
+    task = with_floor(battery, 21.0)
+    policy = es.TablePolicy(np.eye(3)[np.zeros((24, 30), dtype=int)])  # sells all the time
+    with pytest.raises(es.Infeasible, match="'incumbent' may total 1, below the floor 21 of utility"):
+        es.SafeAgent(task)
+    safe, _ = excesses(ListedReplays(battery.task))
+    task = replace(task, incumbent=es.TablePolicy(np.eye(3)[safe.argmin(axis=2)]))
+    agent, rng = es.SafeAgent(task), np.random.default_rng(0)
+    with pytest.raises(es.InvalidProblem, match="'sells' may total"):
+        agent.add_candidate("sells", policy)
+    lows, acted = [], set()
+    for _ in range(40):
+        plan = agent.plan()
+        for name, one in zip(plan.parts.names, plan.parts.components, strict=True):
+            lows.append(agent.certifier.replays.least_totals(one, sure=True)[0])
+            acted.add(name)
+        component, policy = plan.policy.draw(rng) if isinstance(plan.policy, es.Mixture) else (None, plan.policy)
+        start, chances = battery.draw_trace(rng)
+        states, actions, signals = [start], [], []
+        for h, w in enumerate(chances):
+            actions.append(policy.act(h, states[-1], rng))
+            following, reward, utilities = task.move(h, states[-1], actions[-1], w)
+            states.append(following)
+            signals.append((reward, utilities))
+        told = [one for one, _ in signals], [one for _, one in signals]
+        agent.learn(es.Episode(np.array(states), np.array(actions), *told, component, (start, chances)), plan.id)
+    assert min(lows) >= 21 - 1e-9 and len(acted) > 1
+
+
 # results, and the compiled loop
 
 
@@ -412,7 +467,7 @@ def test_chance_outside_of_the_listing_is_asked_of_the_rules():
     replays = ListedReplays(task)
     read = replays.read((task.initial_state, tuple([(1,), (6,)] * 7)))
     found = replays.totals([task.incumbent], [read])[0, 0]
-    slow = SampledReplays(task, "x").totals([task.incumbent], [((1,), (6,)) * 7] * 3000, range(3000))[0]
+    slow = Replays(task, "x").totals([task.incumbent], [((1,), (6,)) * 7] * 3000, range(3000))[0]
     assert found[-1] == 0 and found == pytest.approx(slow.mean(axis=0), abs=0.05)
     assert len(replays.values) == 7 and task.move.next_states.shape[3] == 6  # the task's own arrays stay
 
@@ -459,7 +514,7 @@ def test_proposals_depend_on_states_that_are_not_listed_and_are_kept_as_data(tmp
 def test_randomised_policies_are_drawn_from_the_private_salt():
     problem, half = stock(), es.StepPolicy(np.full((6, 4), 0.25))
     trace = [(2,) * 6] * 50
-    one, same, other = (SampledReplays(problem.task, salt).totals([half], trace, range(50)) for salt in "aab")
+    one, same, other = (Replays(problem.task, salt).totals([half], trace, range(50)) for salt in "aab")
     assert np.array_equal(one, same) and not np.array_equal(one, other)
     assert len(np.unique(one[0, :, 0])) > 5  # drawn anew for each trace
 

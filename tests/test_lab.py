@@ -73,7 +73,7 @@ def test_an_agent_with_a_papers_name_runs_the_constants_of_its_paper():
     job = Job("tabular", "opse", 0, 5, (("num_states", 6),), (("constants", "tabular"),))
     assert job.run().settings["setting"] == "opse constants=tabular"
     tuned = build.make_agent("opse-tuned", inventory, 100, {})
-    assert tuned.constants == es.Constants.tuned(inventory.task) and tuned.replan == Doubling(0.3)
+    assert tuned.constants == es.Constants.tuned(inventory.task, "opse") and tuned.replan == Doubling(0.3)
     with pytest.raises(ValueError, match="no agent 'safe-tuned'"):
         build.make_agent("safe-tuned", inventory, 100, {})
 

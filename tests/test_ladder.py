@@ -39,7 +39,7 @@ def test_what_is_known_in_the_morning_decides():
     played = problem()
     agent = es.SafeAgent(played, es.certify.Budget(14, incumbent_least=10.0))
     assert isinstance(agent.proposer, Ladder)
-    record = es.run(played, agent, 80, seed=1)
+    record = es.run(played, agent, 80, seed=3)
     rewards = record.reward_totals[-40:]
     assert rewards[1::2].mean() + rewards[::2].mean() > 8  # nearly all of the dry days, little of the wet ones
     policies = [one.policy for one in agent.certifier.candidates.values()]

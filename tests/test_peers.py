@@ -9,7 +9,7 @@ import pytest
 import episafe as es
 import oracles
 import peer_oracles as slow
-from episafe.algorithms import registered_agents
+from episafe.algorithms import li2023, registered_agents
 from episafe.lab.build import make_agent
 from episafe.linear.counts import extended_optimum
 
@@ -186,6 +186,55 @@ def test_stepmix_deploys_the_policy_of_its_slow_version():
         assert plan.bounds[0] >= task.thresholds[0]
         mixed += bool(((policy > 0.01) & (policy < 0.99)).any())
     assert 8 < mixed < 72
+
+
+@cache
+def conservative(seed):
+    """A tiny problem of Li et al. 2023: the limit is on the reward, and the incumbent is the uniform policy."""
+    rng = np.random.default_rng(seed)
+    raw = oracles.random_cmdp(rng, 2, 2, int(rng.integers(1, 4)))
+    uniform = np.full(raw["reward"].shape, 0.5)
+    least = rng.uniform(0.6, 0.95) * slow.values(raw["P"], raw["reward"], uniform, raw["initial_state"])
+    cmdp = es.LinearCMDP(
+        raw["P"], raw["reward"], raw["reward"], initial_state=raw["initial_state"], threshold=least, safe_policy=uniform
+    )
+    episodes = oracles.random_episodes(rng, raw, uniform, int(rng.integers(0, 400)))
+    counts = np.zeros((*uniform.shape, 2))
+    for states, actions in episodes:
+        counts[np.arange(len(uniform)), states[:-1], actions, states[1:]] += 1
+    return cmdp.task, episodes, float(10 ** rng.uniform(-5, -1)), counts
+
+
+def test_epsmix_is_algorithm_4_and_stepmix_algorithm_1_where_the_limit_is_on_the_reward(monkeypatch):
+    """With λ = 0 alone; the lower bound of the incumbent is raised to the b + ξ that the task tells."""
+    monkeypatch.setattr(li2023, "MULTIPLIERS", (0.0,))
+    found = []
+    for task, episodes, bonus, counts in map(conservative, range(NUM_PROBLEMS)):
+        H, b, told_value, base = task.horizon, *map(float, (*task.thresholds, *task.stated_utilities)), task.incumbent
+        for agent, delta in ((es.EpsMix, DELTA / 4), (es.StepMix, DELTA / (3 * (H + 1)))):
+
+            def lower(choose, delta=delta, task=task, counts=counts, bonus=bonus):
+                _, value, policy = slow.mixing_bounds(told(task), counts, delta, bonus, choose)
+                return value, policy
+
+            pi_b = base.table()
+            bar, pi = lower(lambda h, s, high, low: np.eye(2)[int(np.argmax(high))])
+            plan = learned(agent(task, DELTA, bonus), episodes).plan()
+            if agent is es.EpsMix:
+                v_b = max(told_value, lower(lambda h, s, *_, pi_b=pi_b: pi_b[h, s])[0])
+                rho = 1.0 if bar >= b else (v_b - b) / (v_b - bar)
+                weights = plan.policy.weights if isinstance(plan.policy, es.Mixture) else [1.0]
+                assert weights[0] == pytest.approx(rho, abs=1e-8)
+                found.append(rho)
+                continue
+            candidates = [np.concatenate([pi_b[:h_0], pi[h_0:]]) for h_0 in range(H + 1)]
+            bounds = [lower(lambda h, s, *_, one=one: one[h, s])[0] for one in candidates]
+            bounds[H] = max(told_value, bounds[H])
+            h_k = next(h for h in range(H + 1) if bounds[h] >= b)
+            rho = 0.0 if h_k == 0 else (bounds[h_k] - b) / (bounds[h_k] - bounds[h_k - 1])
+            expected = (1 - rho) * candidates[h_k] + rho * candidates[h_k - 1]
+            np.testing.assert_allclose(plan.policy.table(), expected, atol=1e-8)
+    assert 8 < np.sum(np.array(found) == 1) < NUM_PROBLEMS - 8
 
 
 def test_triple_q_learns_what_its_slow_version_learns():

@@ -1,6 +1,8 @@
 """The algorithms that OPLB-SP is compared with: OPLB, Safe-LUCB, ROFUL, OFUL, and the incumbent in every round.
 
-All but OFUL are from memory or summaries of their papers, whose texts were not available: likely, not checked.
+They deploy policies, where most of the papers play single actions, and share the radius of `bandit_agent`. OPLB and
+ROFUL were compared with their papers. The texts on OFUL and Safe-LUCB were not available: OFUL is as the papers on OPLB
+and ROFUL use it, Safe-LUCB as summaries describe it, and its rules were not checked.
 """
 
 import math
@@ -24,13 +26,13 @@ def _determinant(problem: ProblemLike, num_episodes: int) -> dict[str, object]:
 
 @register(
     name="oplb", label="OPLB",
-    summary="OPLB (Pacchiano et al. 2021), from memory: listed arms only, told the incumbent's exact utility",
+    summary="after Pacchiano et al. 2021: listed arms only, told the incumbent's exact utility",
     kind="bandit", colour="#CC79A7",
     arguments=lambda bandit, K: _determinant(bandit, K) | {"known_utility": bandit.evaluate(bandit.task.incumbent)[1]},
     needs=lambda bandit: "" if isinstance(bandit.task.actions, np.ndarray) else "its arms are not listed, or change",
 )  # fmt: skip
 class OPLB(BanditAgent):
-    """OPLB of Pacchiano, Ghavamzadeh, Bartlett and Jiang 2021 and 2024, for arms that do not change.
+    """After OPLB of Pacchiano, Ghavamzadeh, Bartlett and Jiang, AISTATS 2021, for arms that do not change.
 
     It knows the incumbent's utility u₀ and learns only what is orthogonal to its mean action x₀, e₀ = x₀/‖x₀‖:
 
@@ -38,8 +40,9 @@ class OPLB(BanditAgent):
         π ∈ argmax E_π[f] s.t. E_π[g] ≥ b,   α_r = 1 + 2B/(u₀ − b),
 
     with μ̂ regressed on a^⊥ from u − (aᵀe₀/‖x₀‖)u₀. The incumbent is one more choice, of utility u₀: always feasible.
-    Differs from the paper: the bonus is the mean of the norms, not the norm of the mean, which bounds it from above and
-    keeps the problem linear; x₀ is the mean of a policy.
+    Algorithm 1 with α_c = 1 and the α_r of Theorem 2, which has 1 for B. Differs from the paper: the bonus is the mean
+    of the norms, not the norm of the mean, which it bounds from above, so that the problem is linear; x₀ is the mean of
+    a policy. Policies that pass are in the paper's safe set.
 
     Args:
         problem, num_rounds, delta, radius, replan, label: see `BanditAgent`.
@@ -92,11 +95,11 @@ class OPLB(BanditAgent):
 
 @register(
     name="safe-lucb", label="Safe-LUCB",
-    summary="Safe-LUCB (Amani et al. 2019), from memory: seed rounds, then optimism without inflation", kind="bandit",
+    summary="after summaries of Amani et al. 2019: seed rounds, then optimism without inflation", kind="bandit",
     colour="#E69F00", arguments=_determinant,
 )  # fmt: skip
 class SafeLUCB(BanditAgent):
-    """Safe-LUCB of Amani, Alizadeh and Thrampoulidis 2019 in this setting: T' = K^(2/3) seed rounds, and then
+    """After Safe-LUCB of Amani, Alizadeh and Thrampoulidis 2019: T' = K^(2/3) seed rounds, and then
 
         argmax E[θ̂_rᵀa + C‖a‖_{Λ⁻¹}] s.t. E[θ̂_uᵀa − C‖a‖_{Λ⁻¹}] ≥ b: optimism is not inflated.
 
@@ -134,17 +137,18 @@ class SafeLUCB(BanditAgent):
 
 @register(
     name="roful", label="ROFUL",
-    summary="ROFUL (Hutchinson et al. 2024), from summaries: optimistic, then mixed with the incumbent", kind="bandit",
+    summary="after Hutchinson et al. 2024: optimistic, then mixed with the incumbent", kind="bandit",
     colour="#000000", arguments=_determinant,
 )  # fmt: skip
 class ROFUL(BanditAgent):
-    """ROFUL of Hutchinson, Turan and Alizadeh 2024 in this setting: optimistic in reward and constraint, then mixed
-    with the incumbent until the pessimistic check passes:
+    """After ROFUL of Hutchinson, Turan and Alizadeh, AISTATS 2024: optimistic in reward and constraint, then mixed with
+    the incumbent until the pessimistic check passes:
 
         π̃ ∈ argmax E[θ̂_rᵀa + C‖a‖_{Λ⁻¹}] s.t. E[θ̂_uᵀa + C‖a‖_{Λ⁻¹}] ≥ b;   γπ̃ + (1 − γ)π_sf with the largest γ such
         that γ E_π̃[θ̂_uᵀa − C‖a‖_{Λ⁻¹}] + (1 − γ)(b + ξ) ≥ b.
 
-    Differs from the paper: policies instead of actions, and the incumbent, of utility ≥ b + ξ, instead of the origin.
+    Differs from Algorithm 1 of the paper: policies instead of actions; the incumbent, of utility ≥ b + ξ, instead of
+    the origin; γ is never raised to the scale that norms alone show to be safe (line 5).
     """
 
     one_limit = True
@@ -165,11 +169,11 @@ class ROFUL(BanditAgent):
 
 
 @register(
-    name="oful", label="OFUL", summary="OFUL (Abbasi-Yadkori et al. 2011): has no constraint, violates", kind="bandit",
+    name="oful", label="OFUL", summary="after Abbasi-Yadkori et al. 2011: has no constraint, violates", kind="bandit",
     colour="#D55E00", arguments=_determinant,
 )  # fmt: skip
 class OFUL(BanditAgent):
-    """OFUL of Abbasi-Yadkori, Pál and Szepesvári 2011: argmax θ̂_rᵀa + C‖a‖_{Λ⁻¹}, without a constraint.
+    """After OFUL of Abbasi-Yadkori, Pál and Szepesvári 2011: argmax θ̂_rᵀa + C‖a‖_{Λ⁻¹}, without a constraint.
 
     It violates wherever the constraint binds: the reference that shows what safety costs.
     """

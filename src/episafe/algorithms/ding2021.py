@@ -28,9 +28,10 @@ class OPDOP(CountingAgent):
     The paper proves regret and violation Õ(S√(AH⁵T)) after T = KH steps, *with cancellation* (soft). The last policy
     may be unsafe for ever. It has no incumbent; χ is made of the incumbent's slack.
 
-    Ding, Wei, Yang, Wang and Jovanović, AISTATS 2021, Algorithms 1 and 3 with the constants of Theorem 2. C₁ is an
-    absolute constant without a stated value: `bonus`. Differs from the paper: reward and utility are known, so that the
-    second Γ, for learning them, is left out. Each of several limits has its multiplier.
+    Ding, Wei, Yang, Wang and Jovanović, AISTATS 2021, Algorithms 1 and 3 with the constants of Theorem 2. The theorem
+    prints H²K in α; its proof (Lemmas 3 and 4) has H²√K, which is used here. C₁ is an absolute constant without a
+    stated value: `bonus`. Differs from the paper: reward and utility are known, so that the second Γ, for learning
+    them, is left out. Each of several limits has its multiplier.
     """
 
     _policy: Array | None = None  # π^{k−1}

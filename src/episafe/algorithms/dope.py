@@ -25,8 +25,8 @@ INFEASIBLE = "the optimistic-pessimistic problem is infeasible"
 
 @register(
     name="dope", label="DOPE",
-    summary="DOPE (Bura et al. 2022): tabular, optimistic kernel and reward, pessimistic utility", colour="#CC79A7",
-    needs=needs_tables,
+    summary="DOPE (Bura et al. 2022) as the OPSE paper runs it: optimistic kernel and reward, pessimistic utility",
+    colour="#CC79A7", needs=needs_tables,
 )  # fmt: skip
 class DOPE(CountingAgent):
     """Solves, before each episode, the optimistic-pessimistic problem over the box 𝒫 of kernels:
@@ -61,8 +61,9 @@ class DOPE(CountingAgent):
     ) -> "DOPE":  # fmt: skip
         """Return DOPE with the ratio of Bura et al.: C_u = H, C_r = H²/ξ, their radius and K₀ = S²AH³/ξ² episodes.
 
-        From the authors' code. `bonus` multiplies the radius, and its square K₀, since that many episodes make the
-        radius small. With bonus 1 the agent deploys the incumbent for the whole of any short run.
+        From the authors' code, whose policies are the same to 1e-8 for equal counts, radius and logarithm. That code
+        counts all steps together, and its logarithm is ln(6S²HK/δ). `bonus` multiplies the radius, and its square K₀,
+        since that many episodes make the radius small. With bonus 1 the incumbent is deployed throughout a short run.
         """
         task = task_of(problem)
         _, H, S, A = TransitionCounts(task).signals.shape

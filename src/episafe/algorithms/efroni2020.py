@@ -1,8 +1,9 @@
 """The agents of Efroni et al. 2020: optimism in reward and utility, by linear programs or by steps of a multiplier.
 
-All are after Efroni, Mannor and Pirotta, arXiv 2003.02189; the radius γ (`Radius.bernstein`) is from memory. Differs
-from the paper: reward and utility are known, so that nothing is added to them for learning them; the bound ρ of the
-multipliers is made of the incumbent's least slack ξ.
+All are after Efroni, Mannor and Pirotta, arXiv 2003.02189, whose text was not available. The radius γ
+(`Radius.bernstein`) is the one that the released code of Bura et al. 2022 attributes to them, with the logarithm of the
+released code of Kitamura et al. 2024. Reward and utility are known, so that nothing is added to them for learning them.
+The bound ρ of the multipliers is made of the incumbent's least slack ξ.
 """
 
 import math
@@ -44,8 +45,9 @@ class OptCMDP(CountingAgent):
     The paper proves that the positive parts of regret and of violation sum to Õ(√(SANH⁴K)) each, N the number of next
     states (hard violation): it violates while it learns. It has no incumbent.
 
-    Differs from the paper: the extended linear program is solved by extended value iteration in the dual. Where it is
-    infeasible, which has probability 0 in the proof, the policy of largest optimistic utility is deployed.
+    The extended linear program is solved by extended value iteration in the dual; its value is that of the program in
+    the code of Bura et al. to 1e-8. Where it is infeasible, which has probability 0 in the proof, the policy of largest
+    optimistic utility is deployed.
     """
 
     def decide(self) -> Plan:
@@ -68,7 +70,8 @@ class OptCMDPBonus(CountingAgent):
 
     The paper proves for it what it proves for OptCMDP, with a larger H: hard violation, Õ(√K). It has no incumbent.
 
-    Differs from the paper: P̂ is uniform where nothing was seen; infeasible problems are treated as by OptCMDP.
+    The bonus Hβ is that of OptPrimalDual-CMDP. P̂ is uniform where nothing was seen; infeasible problems are treated as
+    by OptCMDP.
     """
 
     def decide(self) -> Plan:
@@ -93,8 +96,8 @@ class OptDual(CountingAgent):
         λ_{k+1} = [λ_k + (b − V^{π_k, u}_{P_k}(s₁))/t]₊,   t = H√K/ρ,   ρ = H/ξ
 
     The paper proves regret and violation Õ(√K) *with cancellation*: what is kept in one episode pays for another
-    (soft). Policies are deterministic, and a single one need not be safe, ever. It has no incumbent. The step t is from
-    memory.
+    (soft). Policies are deterministic, and a single one need not be safe, ever. It has no incumbent. The step t is that
+    of OptPrimalDual-CMDP.
     """
 
     def decide(self) -> Plan:
@@ -124,8 +127,8 @@ class OptPrimalDual(CountingAgent):
     The paper proves regret and violation Õ(√K) *with cancellation* (soft). The last policy may be unsafe for ever. It
     has no incumbent and does not plan: a step costs one evaluation.
 
-    By a public implementation of it. Differs from the paper: P̂ is uniform where nothing was seen; the multiplier is
-    stepped by the value of π_k, there by that of π_{k+1}.
+    After the released code of Kitamura et al. 2024, which has γ without the factor 2, and steps the multiplier by the
+    value of π_{k+1}, here by that of π_k.
     """
 
     _next: Array | None = None  # π_{k+1}

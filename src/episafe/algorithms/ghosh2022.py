@@ -38,9 +38,10 @@ class Ghosh2022(SoftmaxAgent):
 
     The paper proves regret and violation Õ(√(d³H⁴K)), *with cancellation* (soft). No incumbent.
 
-    After Ghosh, Zhou and Shroff, NeurIPS 2022: α and η as the same authors ran it in 2024, the rest from memory.
-    `bonus` replaces an absolute constant of C that is not stated. Differs: known reward and utility are used; values
-    are clipped at the steps that are left, and V^r has OPSE's entropy, −(H/K) ln π. Each of several limits has its λ.
+    After Ghosh, Zhou and Shroff, NeurIPS 2022, whose text was not available: α and η as the same authors ran it in 2024
+    (Appendix K), C of their paper of 2024, χ of Ding et al. 2021. `bonus` replaces an absolute constant of C that is
+    not stated. Differs: known reward and utility are used; values are clipped at the steps that are left, and V^r has
+    OPSE's entropy, −(H/K) ln π. Each of several limits has its λ.
 
     Args:
         problem: a problem or its task, whose slack ξ is known.

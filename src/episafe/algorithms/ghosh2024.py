@@ -65,13 +65,15 @@ def decide(model: SoftmaxModel, constants: Constants, rules: Rules = GHOSH) -> D
 
 @register(
     name="ghosh", label="Ghosh et al. 2024",
-    summary="Ghosh et al. 2024: optimistic in the utility too; violates while it learns", colour="#D55E00",
+    summary="Ghosh et al. 2024 as the OPSE paper runs it: optimistic in the utility too; violates while it learns",
+    colour="#D55E00",
 )  # fmt: skip
 class Ghosh2024(SoftmaxAgent):
     """Deploys π^λ of the smallest λ whose *optimistic* utility reaches the limit; C_λ if none does. No incumbent.
 
-    The cited paper proves that regret and hard violation are Õ(√K). Differs from it: λ is found by bisection, where
-    theirs raises it in steps of order K^{-H}; the OPSE paper does the same. The estimate need not be monotone in λ.
+    The cited paper proves that regret and hard violation are Õ(√K). The rules are those of the OPSE paper. Differs from
+    Algorithm 1 of Ghosh et al.: λ is found by bisection, where theirs raises it in steps of order K^{-H}; V̄ʳ has an
+    entropy; values are clipped at the steps that are left, theirs at H. The estimate need not be monotone in λ.
 
     Args:
         problem: a problem or its task.

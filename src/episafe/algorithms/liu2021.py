@@ -1,7 +1,8 @@
 """The agents of Liu et al. 2021: optimistic in the reward, pessimistic in the utility, on the estimated kernel.
 
-Both are after Liu, Zhou, Kalathil, Kumar and Tian, NeurIPS 2021. Differs from the paper: reward and utility are known,
-with the radius that also serves to learn them; P̂ is uniform where nothing was seen; ξ is the incumbent's least slack.
+Both are after Liu, Zhou, Kalathil, Kumar and Tian, NeurIPS 2021, whose text was not available. Reward and utility are
+known, with the radius that also serves to learn them; P̂ is uniform where nothing was seen; ξ is the incumbent's least
+slack.
 """
 
 import math
@@ -37,8 +38,9 @@ class OptPessLP(CountingAgent):
     The paper proves zero violation with probability 1 − δ, and regret Õ(H³√(S³AK)/ξ + H⁵S³A/ξ), at bonus 1. No run of
     practical length leaves the incumbent there: it needs some (4SH²/ξ)²Z visits of each pair on the incumbent's paths.
 
-    Its formulas are as others quote them, whose log terms differ. The linear program is solved by its dual, to
-    rounding.
+    Its formulas are those that a public notebook quotes from the paper; the released code of Bura et al. 2022 has the
+    same scales and another logarithm. The linear program is solved by its dual; its value is that of the program in
+    their code to 1e-8.
     """
 
     def decide(self) -> Plan:
@@ -75,8 +77,8 @@ class OptPessPrimalDual(CountingAgent):
         λ_{k+1} = [λ_k + b + ε_k − V^u(s₁)]₊,      ε_k = 5H²√(S³A)(ln(k/δ') + 1)/√(k ln(k/δ')),   δ' = δ/(S²AH)
 
     The paper proves regret Õ(H³√(S³AK)/ξ) and a violation that does not grow with K, *with cancellation* (soft).
-    Policies are deterministic. It needs the slack and no incumbent. ε_k and η_k are as others have run them, the bonus
-    is from memory.
+    Policies are deterministic. It needs the slack and no incumbent. ε_k and η_k have the form in which Ghosh et al.
+    2024 (Appendix K) run it, with 1 for 5 and 10 for ξ. Neither these constants nor the bonus were checked.
     """
 
     def decide(self) -> Plan:

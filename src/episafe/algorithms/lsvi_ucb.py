@@ -40,8 +40,8 @@ def decide(model: SoftmaxModel, constants: Constants) -> Decision:
 
 @register(
     name="lsvi-ucb", label="LSVI-UCB",
-    summary="LSVI-UCB (Jin et al. 2020): no constraint, violates; what reward alone would earn",
-    arguments=lambda problem, num_episodes: {"num_episodes": num_episodes, "bonus": 0.001},
+    summary="after Jin et al. 2020: no constraint, violates; what reward alone would earn",
+    arguments=lambda problem, num_episodes: {"num_episodes": num_episodes, "bonus": 0.01},
 )  # fmt: skip
 class LSVIUCB(SoftmaxAgent):
     """Deploys the policy that is greedy for Q_h = r + clip(P̂_hV_{h+1} + Cβ, 0, H−h),  C = bonus·dH√ln(2dKH/δ).
@@ -49,8 +49,9 @@ class LSVIUCB(SoftmaxAgent):
     The paper proves regret Õ(√(d³H⁴K)) to the best policy of all, safe or not: a reference for what reward alone earns.
     It promises nothing about the utility. No incumbent.
 
-    Jin et al., COLT 2020. `bonus` replaces an absolute constant of C that is not stated. Differs: a known reward is
-    used, and values are clipped at the steps that are left, not at H. Greedy is a softmax with κ = 10⁻¹⁰.
+    After Jin et al., COLT 2020, whose proceedings hold an abstract only: the algorithm itself was not available.
+    `bonus` replaces an absolute constant of C that is not stated. Differs: a known reward is used, and values are
+    clipped at the steps that are left, not at H. Greedy is a softmax with κ = 10⁻¹⁰.
 
     Args:
         problem: a problem or its task.

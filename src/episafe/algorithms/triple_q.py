@@ -30,7 +30,7 @@ class TripleQ(Agent):
     10⁴¹ for 5 states, 3 actions and 4 steps. It keeps no model: an episode costs O(H). It has no incumbent.
 
     Wei, Liu and Ying, AISTATS 2022, Algorithm 1. Differs from the paper: reward and utility are known; a' is the
-    greedy action, also where another policy played the episode; the authors' experiments have other constants.
+    greedy action, also where another policy played the episode.
 
     Args:
         problem: a problem or its task.
@@ -65,6 +65,7 @@ class TripleQ(Agent):
         """Step Q and C along an episode; at the end of a frame, update the queue and reset them."""
         H, lam, values = len(self._visits), self._queue / self._chi, self._values
         states, actions = episode.states.tolist(), episode.actions.tolist()
+        self._frame_sum += float(values[1, 0, states[0], actions[0]])
         for h, (s, a, after) in enumerate(zip(states[:-1], actions, states[1:], strict=True)):
             later = np.zeros(2)
             if h < H - 1:
@@ -74,7 +75,6 @@ class TripleQ(Agent):
             t = self._chi + self._visits[h, s, a]
             step, bonus = (self._chi + 1) / t, self._scale / math.sqrt(t)
             values[:, h, s, a] = (1 - step) * values[:, h, s, a] + step * (self._signals[:, h, s, a] + later + bonus)
-        self._frame_sum += float(values[1, 0, states[0], actions[0]])
         self._num_learned += 1
         if self._num_learned % self._frame_length == 0:
             owed = float(self.task.thresholds[0]) + self._tightening - self._frame_sum / self._frame_length

@@ -13,8 +13,8 @@ import numpy as np
 
 from episafe.certify.evidence import promise
 from episafe.core.agent import Candidate, Certifier, Evidence
-from episafe.core.checks import TOLERANCE, as_probability
-from episafe.core.errors import InvalidEpisode, InvalidProblem
+from episafe.core.checks import TOLERANCE, as_probability, require
+from episafe.core.errors import InvalidEpisode
 from episafe.core.policy import Mixture, TablePolicy
 from episafe.core.task import Constraint, Task
 from episafe.core.types import INCUMBENT, Array, Episode, Plan, Settings
@@ -53,14 +53,15 @@ class Box(Certifier):
     """
 
     name: ClassVar[str] = "box"
+    invalid_reason: str = ""
 
     def __init__(self, delta: float = 0.05) -> None:
         self.delta = as_probability("delta", delta)
 
     def start(self, task: Task) -> None:
         """Begin with the box of all kernels."""
-        if reason := needs_tables(task):
-            raise InvalidProblem(f"Box cannot certify this task: {reason}; else use es.certify.Observation")
+        reason = needs_tables(task)
+        require(not reason, f"Box cannot certify this task: {reason}; else use es.certify.Observation")
         super().start(task)
         self._signals = known_signals(task)
         _, H, S, A = self._signals.shape
@@ -75,7 +76,6 @@ class Box(Certifier):
         self._ended = False  # after a deployment that is abandoned no later report is used
         self._candidates: dict[str, Array] = {}
         self._plan: Plan | None = None
-        self._invalid = ""
 
     def settings(self) -> Settings:
         """Return the certifier, its delta and the statement."""
@@ -102,7 +102,7 @@ class Box(Certifier):
 
     def void(self, reason: str) -> None:
         """Deploy the incumbent alone from now on."""
-        self._invalid = reason
+        self.invalid_reason = reason
         self._plan_again()
 
     def _plan_again(self) -> None:
@@ -112,26 +112,25 @@ class Box(Certifier):
         self._plan = None
 
     @property
-    def invalid_reason(self) -> str:
-        """Return why nothing is proved any more; "" while the certificate stands."""
-        return self._invalid
+    def _problem(self) -> BoxProblem:
+        return BoxProblem(self._signals, self.lower, self.upper, self.task.initial_state)
 
     def bounds(self) -> dict[str, Array]:
         """Return the bounds of the incumbent and of the candidates; (m,) each."""
-        problem = BoxProblem(self._signals, self.lower, self.upper, self.task.initial_state)
-        proved = {INCUMBENT: np.maximum(self._stated, problem.bounds(self.task.incumbent.table()).utilities)}
-        return proved | {name: problem.bounds(table).utilities for name, table in self._candidates.items()}
+        tables = {INCUMBENT: self.task.incumbent.table()} | self._candidates
+        proved = {name: self._problem.bounds(table).utilities for name, table in tables.items()}
+        return proved | {INCUMBENT: np.maximum(self._stated, proved[INCUMBENT])}
 
     def proves(self, plan: Plan) -> Array:
         """Return the bounds (m,) that the box proves for any plan."""
         if plan.source == "safe":
             return self._stated
-        problem = BoxProblem(self._signals, self.lower, self.upper, self.task.initial_state)
-        parts = zip(plan.parts.names, plan.parts.components, plan.parts.weights.tolist(), strict=True)
+        problem, parts = self._problem, plan.parts
         proved = [
-            (w, self._stated if name == INCUMBENT else problem.bounds(one.table()).utilities) for name, one, w in parts
+            self._stated if name == INCUMBENT else problem.bounds(one.table()).utilities
+            for name, one in zip(parts.names, parts.components, strict=True)
         ]
-        return np.add.reduce([w * bounds for w, bounds in proved])
+        return np.add.reduce([w * bounds for w, bounds in zip(parts.weights.tolist(), proved, strict=True)])
 
     # reports
 
@@ -177,7 +176,7 @@ class Box(Certifier):
         tighten(self.counts, math.log(self.counts.size / self.delta), self.lower, self.upper)
         self.next_plan = max(self.num_episodes + 1, math.ceil(GROWTH * self.num_episodes))
         if self._is_empty():
-            self._invalid = "no kernel fits what was seen: episodes are not independent, or the system drifts"
+            self.invalid_reason = "no kernel fits what was seen: episodes are not independent, or the system drifts"
         self._plan_again()
 
     # plans
@@ -185,7 +184,7 @@ class Box(Certifier):
     def plan(self) -> Plan:
         """Return the best plan that the box allows."""
         if self._plan is None:
-            self._plan = self.fallback(self._invalid) if self._invalid else self._best_plan()
+            self._plan = self.fallback(self.invalid_reason) if self.invalid_reason else self._best_plan()
         return self._plan
 
     def _is_empty(self) -> bool:
@@ -195,8 +194,7 @@ class Box(Certifier):
 
     def _best_plan(self) -> Plan:
         """Return a Markov policy that the box proves safe; if there is none, a mixture with the incumbent."""
-        b = self.task.thresholds
-        problem = BoxProblem(self._signals, self.lower, self.upper, self.task.initial_state)
+        b, problem = self.task.thresholds, self._problem
         incumbent, *others = map(problem.bounds, (self.task.incumbent.table(), *self._candidates.values()))
         found = problem.best_mixture(b, [incumbent, *others])
         safer = next((one for _, one in reversed(found.parts) if passes(one.utilities, b)), None)
@@ -269,10 +267,8 @@ def transitions(name: str, task: Task, episode: Episode) -> Evidence:
             f"the episode has only totals, and {name} learns from transitions: report states and actions, or use "
             "es.certify.Observation"
         )
-    if episode.states[0] != task.initial_state:
-        raise InvalidEpisode(
-            f"states[0] is {episode.states[0]}, but {name} is for the fixed start {task.initial_state}"
-        )
+    if episode.states[0] != (start := task.initial_state):
+        raise InvalidEpisode(f"states[0] is {episode.states[0]}, but {name} is for the fixed start {start}")
     assert task.utilities is not None
     told = task.utilities[:, np.arange(len(episode.actions)), episode.states[:-1], episode.actions].sum(axis=1)
     if not (np.abs(episode.total_utility - told) <= TOLERANCE * len(episode.actions)).all():

@@ -5,8 +5,9 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
+from episafe.certify.race import normal_parts
 from episafe.core.agent import Candidate, Goal, Proposer, Seen
-from episafe.core.errors import InvalidProblem
+from episafe.core.checks import is_number, require
 from episafe.core.policy import Policy
 from episafe.core.task import Task
 from episafe.core.types import Array, Document, State
@@ -64,10 +65,9 @@ class Family(Proposer):
         first: Mapping[str, Parameter] | None = None,
     ) -> None:
         self.make_policy, self.space = make_policy, {name: _as_range(name, given) for name, given in space.items()}
-        if not self.space:
-            raise InvalidProblem('space is empty: give at least one parameter, {"level": (0.0, 1.0)}')
-        if first is not None and set(first) != set(self.space):
-            raise InvalidProblem(f"first has {sorted(first)}: give one value for each of {sorted(self.space)}")
+        require(self.space, 'space is empty: give at least one parameter, {"level": (0.0, 1.0)}')
+        fits = first is None or set(first) == set(self.space)
+        require(fits, f"first has {sorted(first or ())}: give one value for each of {sorted(self.space)}")
         self.first = first
         self._task: Task | None = None
 
@@ -103,28 +103,21 @@ class Family(Proposer):
 
     def parameters_at(self, point: Sequence[float]) -> dict[str, Parameter]:
         """Return the parameters at a point of the unit cube."""
-        found: dict[str, Parameter] = {}
-        for value, (name, given) in zip(point, self.space.items(), strict=True):
-            if isinstance(given, list):
-                found[name] = given[min(int(value * len(given)), len(given) - 1)]
-            elif isinstance(given[0], int) and isinstance(given[1], int):
-                found[name] = min(int(given[0] + value * (given[1] - given[0] + 1)), given[1])
-            else:
-                found[name] = float(given[0] + value * (given[1] - given[0]))
-        return found
+        return {
+            name: float(given[0] + value * (given[1] - given[0]))
+            if isinstance(given, tuple)
+            else given[min(int(value * len(given)), len(given) - 1)]
+            for value, (name, given) in zip(point, self.space.items(), strict=True)
+        }
 
     def point_at(self, parameters: Mapping[str, Parameter]) -> list[float]:
         """Return the point of the unit cube that has these parameters."""
-        point = []
-        for name, given in self.space.items():
-            value = parameters[name]
-            if isinstance(given, list):
-                point.append((given.index(value) + 0.5) / len(given))
-            elif isinstance(given[0], int) and isinstance(given[1], int):
-                point.append((float(value) - given[0] + 0.5) / (given[1] - given[0] + 1))
-            else:
-                point.append((float(value) - given[0]) / (given[1] - given[0]))
-        return point
+        return [
+            (float(parameters[name]) - given[0]) / (given[1] - given[0])
+            if isinstance(given, tuple)
+            else (given.index(parameters[name]) + 0.5) / len(given)
+            for name, given in self.space.items()
+        ]
 
     def _search(self, seen: Sequence[Seen], goal: Goal) -> dict[str, Parameter] | None:
         """Return the parameters of the largest expected gain × episodes that remain after the proof.
@@ -149,21 +142,21 @@ class Family(Proposer):
             own = np.maximum(own, goal.log_term * np.maximum(2 * variance / surplus**2, 0.7 * abs(b) / surplus))
         until = np.minimum(own / goal.first_weight, own + 20 * np.sqrt(own))
         reward, error = found[-1]
-        score = _expected_gain(reward - goal.seen[0].means[-1], error) * np.maximum(goal.ahead - until, 0.0)
+        gain = error * normal_parts((reward - goal.seen[0].means[-1]) / error)[0]
+        score = gain * np.maximum(goal.ahead - until, 0.0)
         best = int(score.argmax())
         return self.parameters_at(Z[best].tolist()) if score[best] > 0 else None
 
 
-def _as_range(name: str, given: Range) -> tuple[float, float] | list[Parameter]:
+def _as_range(name: str, given: Range) -> tuple[float, float] | Sequence[Parameter]:
+    """Return (low, high) of real numbers, or all choices; whole numbers from low to high are choices."""
     if not isinstance(given, tuple):
-        choices = list(given)
-        if not choices:
-            raise InvalidProblem(f"{name} has no choices: give (low, high), or a list of values")
-        return choices
+        require(len(given), f"{name} has no choices: give (low, high), or a list of values")
+        return list(given)
     low, high = given if len(given) == 2 else (math.nan, math.nan)
-    if not (isinstance(low, int | float) and isinstance(high, int | float) and -math.inf < low < high < math.inf):
-        raise InvalidProblem(f"the range of {name} is {given}: give (low, high) with low < high, or a list of choices")
-    return low, high
+    holds = is_number(low) and is_number(high) and -math.inf < low < high < math.inf
+    require(holds, f"the range of {name} is {given}: give (low, high) with low < high, or a list of choices")
+    return range(low, high + 1) if isinstance(low, int) and isinstance(high, int) else (low, high)
 
 
 def _predict(X: Array, y: Array, noise: Array, Z: Array, scale: float) -> tuple[Array, Array]:
@@ -179,10 +172,3 @@ def _predict(X: Array, y: Array, noise: Array, Z: Array, scale: float) -> tuple[
     a = np.linalg.solve(root, kernel(X, Z))
     mean = middle + a.T @ np.linalg.solve(root, y - middle)
     return mean, np.sqrt(np.maximum(scale**2 - (a * a).sum(axis=0), 1e-12 * scale**2))
-
-
-def _expected_gain(shift: Array, error: Array) -> Array:
-    """Return E(shift + error·N)₊ for standard normal N."""
-    z = shift / error
-    Phi = np.array([math.erfc(-one / math.sqrt(2)) / 2 for one in z.tolist()])
-    return np.asarray(shift * Phi + error * np.exp(-z * z / 2) / math.sqrt(2 * math.pi))

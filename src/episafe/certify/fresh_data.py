@@ -19,8 +19,7 @@ from episafe.certify.box import transitions
 from episafe.certify.evidence import admits, promise
 from episafe.certify.trials import PROPOSAL
 from episafe.core.agent import Candidate, Certifier, Evidence, Goal, Proposer
-from episafe.core.checks import as_probability
-from episafe.core.errors import InvalidProblem
+from episafe.core.checks import as_probability, require
 from episafe.core.policy import TablePolicy
 from episafe.core.task import Constraint, TableFeatures, Task
 from episafe.core.types import INCUMBENT, Array, Episode, IntArray, Plan, Settings
@@ -60,8 +59,8 @@ class FreshData(Certifier):
 
     def start(self, task: Task) -> None:
         """Begin with the incumbent; raise if the task cannot have a linear kernel with its norm bound."""
-        if not task.is_listed or task.utilities is None:
-            raise InvalidProblem("FreshData needs listed states and known utilities: else use es.certify.Observation")
+        text = "FreshData needs listed states and known utilities: else use es.certify.Observation"
+        require(task.utilities is not None, text)
         require_linear(task)
         super().start(task)
         self._num_folds = max((task.horizon or 1) - 1, 1)  # the last step leads nowhere

@@ -16,8 +16,8 @@ from episafe.certify.evidence import admits, plan_of
 from episafe.certify.replays import replays_of
 from episafe.certify.trials import PROPOSAL, named
 from episafe.core.agent import WEIGHT, Candidate, Certifier, Evidence, Goal, Proposer
-from episafe.core.checks import TOLERANCE, as_count
-from episafe.core.errors import Infeasible, InvalidEpisode, InvalidProblem
+from episafe.core.checks import TOLERANCE, as_count, as_probability, require
+from episafe.core.errors import Infeasible, InvalidEpisode
 from episafe.core.policy import Mixture, Policy
 from episafe.core.task import Constraint, Task
 from episafe.core.types import INCUMBENT, Array, Episode, PerLimit, Plan, Settings
@@ -71,6 +71,8 @@ class Budget(Certifier):
 
     name: ClassVar[str] = "budget"
     level = "window"
+    invalid_reason: str = ""
+    warning: str = ""
 
     def __init__(
         self,
@@ -82,15 +84,13 @@ class Budget(Certifier):
         *,
         alpha: float = 0.9,
     ) -> None:
-        if form not in PROMISES:
-            raise InvalidProblem(f'form must be "replay", "sure" or "relative", got {form!r}')
-        if incumbent_least is None and form != "relative":
-            raise InvalidProblem("incumbent_least is missing: give a total that no episode of the incumbent is below")
-        if not (calendar is None or calendar == "month" or callable(calendar)):
-            raise InvalidProblem(f'calendar must be "month" or a function of the episode id, got {calendar!r}')
-        if not 0 < alpha < 1:
-            raise InvalidProblem(f"alpha must be between 0 and 1, got {alpha!r}")
-        self.window, self.form, self.alpha, self.calendar = as_count("window", window), form, float(alpha), calendar
+        require(form in PROMISES, f'form must be "replay", "sure" or "relative", got {form!r}')
+        text = "incumbent_least is missing: give a total that no episode of the incumbent is below"
+        require(incumbent_least is not None or form == "relative", text)
+        text = f'calendar must be "month" or a function of the episode id, got {calendar!r}'
+        require(calendar in (None, "month") or callable(calendar), text)
+        self.window, self.form, self.calendar = as_count("window", window), form, calendar
+        self.alpha = as_probability("alpha", alpha)
         self._given = incumbent_least, least
         self.uses_traces = form != "sure"
         self.replay_prefix = GUARD if self.uses_traces else None
@@ -100,7 +100,7 @@ class Budget(Certifier):
         self.own_leasts: dict[str, Array] = {}  # of candidates that state their own, (m,)
         self.num_reports = self.num_candidates = self.next_proposal = 0
         self._plans: dict[int, Plan] = {}  # without a report
-        self._invalid = self._warning = self._episode_id = ""
+        self._episode_id = ""
 
     def __repr__(self) -> str:
         return f"Budget(window={self.window}, form={self.form!r})"
@@ -112,23 +112,23 @@ class Budget(Certifier):
         self.least = np.maximum(least, task.least_totals)
         self.x = self.least if self.form == "relative" else x
         self._require_reach(task.constraints)
-        if self.uses_traces and task.move is None and task.num_actions is not None:
-            raise InvalidProblem(f'the form "{self.form}" replays traces: give the problem move=…, or use form="sure"')
+        replayable = not self.uses_traces or task.move is not None or task.num_actions is None
+        require(replayable, f'the form "{self.form}" replays traces: give the problem move=…, or use form="sure"')
         calendar = month_of if self.calendar == "month" else self.calendar
         self.windows = Windows(self.window, task.thresholds, self.x, calendar)
-        if self.form == "relative" and task.horizon is None:
-            raise InvalidProblem('the form "relative" needs a largest total: give the problem a horizon')
+        bounded = self.form != "relative" or task.horizon is not None
+        require(bounded, 'the form "relative" needs a largest total: give the problem a horizon')
         self.sums = Relative(self.alpha, float(task.horizon or 1), m)
         self.use_salt("")
 
     def _require_reach(self, constraints: Sequence[Constraint]) -> None:
         for one, x in zip(constraints, self.x.tolist(), strict=True):
-            if x < one.threshold and self.form != "relative":
-                raise Infeasible(
-                    f"the incumbent's least total {x:g} of {one.name} is below the threshold {one.threshold:g}, so no "
-                    'window can be promised: take another incumbent or threshold, or form="relative", which keeps '
-                    "running sums above a share of the incumbent's"
-                )
+            text = (
+                f"the incumbent's least total {x:g} of {one.name} is below the threshold {one.threshold:g}, so no "
+                'window can be promised: take another incumbent or threshold, or form="relative", which keeps '
+                "running sums above a share of the incumbent's"
+            )
+            require(x >= one.threshold or self.form == "relative", text, Infeasible)
 
     def use_salt(self, salt: str) -> None:
         """Draw the actions of randomised policies in replays from this private salt, where states are not listed."""
@@ -174,7 +174,7 @@ class Budget(Certifier):
 
     def goal(self) -> Goal | None:
         """Return the limits when it is time for a proposal: once a week."""
-        return None if self._invalid or self.num_reports < self.next_proposal else Goal(self.task.thresholds)
+        return None if self.invalid_reason or self.num_reports < self.next_proposal else Goal(self.task.thresholds)
 
     def consult(self, proposer: Proposer) -> Candidate | None:
         """Return the proposal of the week."""
@@ -197,8 +197,8 @@ class Budget(Certifier):
     def plan(self) -> Plan:
         """Return the target, the newest candidates, with the largest weight that the windows can pay for."""
         parts = {name: (self.candidates[name].policy, w) for name, w in self.target.items() if name in self.candidates}
-        if self._invalid or not parts:
-            return self.fallback(self._invalid or "there is no candidate")
+        if self.invalid_reason or not parts:
+            return self.fallback(self.invalid_reason or "there is no candidate")
         return self.guarded(mixed(self.task, parts, 1.0 - sum(weight for _, weight in parts.values())))
 
     def guarded(self, plan: Plan) -> Plan:
@@ -228,6 +228,12 @@ class Budget(Certifier):
     def least_of(self, name: str) -> Array:
         """Return the total (m,) that every episode of a policy reaches."""
         return self.x if name == INCUMBENT else self.own_leasts.get(name, self.least)
+
+    def sure_totals(self, candidate: Candidate) -> Array:
+        """Return totals (m,) that no episode of a policy falls below: stated, or by its replays over the support."""
+        known = self.x if candidate.name == INCUMBENT else np.maximum(self.least, super().sure_totals(candidate))
+        found = self.replays.least_totals(candidate.policy, sure=True) if self.uses_traces else None
+        return known if found is None else np.maximum(known, found)
 
     def refusal(self, plan: Plan) -> str:
         """Return why a plan may not be deployed next; "" if every window can pay for it."""
@@ -284,7 +290,7 @@ class Budget(Certifier):
             self.own_leasts.clear()  # floors are no facts once chance has left its support
         if evidence.fault and self.uses_traces:
             self.void(f"an episode is not what move makes of its trace: {evidence.fault}")
-        if self._invalid or not evidence.names:
+        if self.invalid_reason or not evidence.names:
             self.abandoned(deployment)
             return
         del self._plans[deployment]
@@ -292,7 +298,7 @@ class Budget(Certifier):
         found = {name.removeprefix(GUARD): u for name, u in zip(evidence.names, evidence.utilities, strict=True)}
         for name, total in found.items():
             if name in plan.parts.names and (total < self.least_of(name) - TOLERANCE * (1 + np.abs(total))).any():
-                self._warning = (
+                self.warning = (
                     f"deployment {deployment}: {name!r} totals {total.tolist()}, below the least total "
                     f"{self.least_of(name).tolist()} that windows count on: they may miss the limit by the difference"
                 )
@@ -325,17 +331,7 @@ class Budget(Certifier):
 
     def void(self, reason: str) -> None:
         """Note that an assumption was contradicted: the incumbent acts from now on."""
-        self._invalid = self._invalid or reason
-
-    @property
-    def invalid_reason(self) -> str:
-        """Return why only the incumbent acts; "" while the assumptions stand."""
-        return self._invalid
-
-    @property
-    def warning(self) -> str:
-        """Return what a person should know of the last reports; "" if nothing."""
-        return self._warning
+        self.invalid_reason = self.invalid_reason or reason
 
 
 class Both(Certifier):
@@ -352,10 +348,8 @@ class Both(Certifier):
     name: ClassVar[str] = "both"
 
     def __init__(self, first: Certifier, guard: Budget) -> None:
-        if not isinstance(guard, Budget) or isinstance(first, Budget):
-            raise InvalidProblem(
-                "Both needs a statistical certifier and a Budget: es.certify.Both(Hindsight(), Budget(…))"
-            )
+        text = "Both needs a statistical certifier and a Budget: es.certify.Both(Hindsight(), Budget(…))"
+        require(isinstance(guard, Budget) and not isinstance(first, Budget), text)
         self.first, self.guard, self.level = first, guard, first.level
         self.uses_traces = first.uses_traces or guard.uses_traces
         self.replay_prefix = guard.replay_prefix or first.replay_prefix

@@ -15,8 +15,8 @@ from episafe.certify.replays import Traces, replay_statistics, replays_of
 from episafe.certify.traces import TraceProposer
 from episafe.certify.trials import PROPOSAL, Trials, named
 from episafe.core.agent import Candidate, Certifier, Evidence, Goal, Proposer
-from episafe.core.checks import as_probability
-from episafe.core.errors import InvalidEpisode, InvalidProblem
+from episafe.core.checks import as_probability, require
+from episafe.core.errors import InvalidEpisode
 from episafe.core.policy import Policy
 from episafe.core.task import Constraint, Task
 from episafe.core.types import INCUMBENT, Array, Episode, IntArray, Plan, Settings
@@ -94,11 +94,11 @@ class Hindsight(Certifier):
 
     def start(self, task: Task) -> None:
         """Bind the certifier to a task."""
-        if task.move is None and task.num_actions is not None:
-            raise InvalidProblem(
-                "Hindsight replays what chance brought: give the problem move=(h, state, action, w) -> (next state, "
-                "reward, utility), or use es.certify.Observation()"
-            )
+        text = (
+            "Hindsight replays what chance brought: give the problem move=(h, state, action, w) -> (next state, "
+            "reward, utility), or use es.certify.Observation()"
+        )
+        require(task.move is not None or task.num_actions is None, text)
         self.task, m = task, task.num_constraints
         self.observed.start(task)
         largest = None if task.horizon is None else float(task.horizon)
@@ -124,6 +124,12 @@ class Hindsight(Certifier):
         floors = None if self.task.move is None or self.surprised else self.replays.least_totals(policy)
         return None if floors is None else np.maximum(floors, self.task.least_totals)
 
+    def sure_totals(self, candidate: Candidate) -> Array:
+        """Return totals (m,) that no episode of a policy falls below, by its replays over the support."""
+        known = self.task.move is not None and not self.surprised
+        found = self.replays.least_totals(candidate.policy, sure=True) if known else None
+        return self.task.least_totals if found is None else np.maximum(found, self.task.least_totals)
+
     def settings(self) -> Settings:
         """Return delta and the statement."""
         return promise(self.name, self.delta, ASSUMES)
@@ -147,7 +153,7 @@ class Hindsight(Certifier):
         found = named(self._most_promising(proposer), self.observed.accounts.num_candidates + 1)
         if found is None:
             return None
-        totals = proposer.totals(found.policy)
+        totals = proposer.totals([found.policy])[0]
         return replace(
             found, statistics=replay_statistics(self.task, totals) | {REPLAYED_REWARD: float(totals[:, 0].sum())}
         )
@@ -168,13 +174,17 @@ class Hindsight(Certifier):
         in_use, scores, lower = np.zeros(n + 1, dtype=np.int64), np.zeros(n + 1), np.zeros((n + 1, len(b)))
         in_use[accounts.rows] = 1
         for i in accounts.rows:
-            scores[i], lower[i] = self.trials.score(i), accounts.wealth.lower[i]
-            policy = self.trials.policies[i]
-            if i and policy is not None:
-                lower[i] = self._forecast(proposer.totals(policy, recent), ahead, i)
+            policy, lower[i] = self.trials.policies[i], accounts.wealth.lower[i]
+            assert policy is not None
+            totals = proposer.totals([policy], recent)[0]
+            scores[i] = totals[:, 0].mean()
+            if i:
+                lower[i] = self._forecast(totals, ahead, i)
         most, found = float(best_weights(scores, lower, b, in_use, 0) @ scores), None
         in_use[n] = 1
         for candidate, totals in proposer.proposals([b + share * self.task.slacks for share in AIMS]):
+            if self.below_floor(candidate):
+                continue
             floors = self.least_totals(candidate.policy)
             scores[n], lower[n] = candidate.reward, self._forecast(totals, ahead, floors=floors)
             value = float(best_weights(scores, lower, b, in_use, 0) @ scores)
@@ -226,7 +236,7 @@ class Hindsight(Certifier):
         if self._plan is None or self.num_episodes >= self.next_choice:
             step = 1 if self.num_episodes < EVERY_EPISODE else self.num_episodes // 64
             self.next_choice = self.num_episodes + step
-            self._plan = self.trials.best(self.trials.lower)
+            self._plan = self.trials.choose(0)
         return self._plan
 
     def deployed(self, deployment: int, plan: Plan, component: int | None = None) -> None:

@@ -143,12 +143,11 @@ class Observation(Certifier):
         return Goal(self.task.thresholds + margin, optimism, boldness)
 
     def consult(self, proposer: Proposer) -> Candidate | None:
-        """Return a proposal to try, or None; it may be a candidate that is on trial, to be tried again.
+        """Return a proposal to try, or None.
 
-        With one limit the one that is forecast to earn most is taken: a proposal at one of several margins above b, or
-        a candidate on trial by what the proposer knows of it now. While nothing was earned, the proposal that explores
-        most is taken. Where rewards are thin the bonus shrinks with them, and old promises are cut to what can be
-        earned according to all episodes so far.
+        With one limit the proposal, at one of several margins above b, that is forecast to earn most is taken. While
+        nothing was earned, the proposal that explores most is taken. Where rewards are thin the bonus shrinks with
+        them, and old promises are cut to what can be earned according to all episodes so far.
         """
         goal = self.goal()
         if goal is None:
@@ -164,15 +163,13 @@ class Observation(Certifier):
         earned = proposer.earned()
         if earned <= TOLERANCE * horizon:
             return self._named(proposer.propose(Goal(self.task.least_totals)), **{EXPLORES: 1.0})
-        richness = earned / (THIN * horizon)
+        richness, believed = earned / (THIN * horizon), self.trials.ranking.guess.copy()
         if richness >= 1:
-            return self._best(proposer, goal)
-        goal = replace(goal, boldness=goal.boldness * max(richness, LEAST_BOLD))
-        believed = self.trials.ranking.guess.copy()
+            return self._named(self._best(proposer, goal))
         self._cut_promises(earned)
-        found = self._best(proposer, goal, **{EARNED: earned})
+        found = self._best(proposer, replace(goal, boldness=goal.boldness * max(richness, LEAST_BOLD)))
         self.trials.ranking.guess[:] = believed  # `add` cuts them
-        return found
+        return self._named(found, **{EARNED: earned})
 
     def postpone(self) -> None:
         """Do not ask for a proposal again before the next check."""
@@ -182,35 +179,26 @@ class Observation(Certifier):
         guess = self.trials.ranking.guess
         np.minimum(guess, earned, out=guess)
 
-    def _best(self, proposer: Proposer, goal: Goal, **statistics: float) -> Candidate | None:
-        """Return the proposal, or the candidate on trial, that is forecast to earn most."""
-        accounts, trials, task = self.accounts, self.trials, self.task
-        best, new, log_term = -math.inf, None, accounts.log_term(accounts.num_candidates + 1)
+    def _best(self, proposer: Proposer, goal: Goal) -> Candidate | None:
+        """Return the proposal, at one of several margins, that is forecast to earn most."""
+        best, found, task = -math.inf, None, self.task
         for share in MARGINS:
-            utilities = task.thresholds + share * task.slacks
-            candidate = proposer.propose(replace(goal, utilities=utilities))
+            candidate = proposer.propose(replace(goal, utilities=task.thresholds + share * task.slacks))
             if candidate is not None:
-                worth = self._worth(candidate.reward, float(utilities[0]), log_term, 0.0)
+                worth = self._worth(candidate.reward, float(task.thresholds[0] + share * task.slacks[0]))
                 if worth > best:
-                    best, new = worth, candidate
-        again: Candidate | None = None
-        may_return = task.is_listed and accounts.num_candidates >= EARLY
-        for i in accounts.rows if may_return else []:
-            policy = trials.policies[i]
-            estimated = None if policy is None or accounts.is_certified(i) else proposer.estimate(policy, goal)
-            if policy is None or estimated is None:
-                continue
-            utility, own = estimated[1] + goal.utilities[0], trials.ranking.rewards[i, 1]
-            worth = self._worth(estimated[0], utility, accounts.wealth.log_term[i, 0], own)
-            if worth > best:
-                best, again = worth, Candidate(accounts.names[i], policy, estimated[0], "", statistics=statistics)
-        return again or self._named(new, **statistics)
+                    best, found = worth, candidate
+        return found
 
     def _named(self, candidate: Candidate | None, **more: float) -> Candidate | None:
         found = named(candidate, self.accounts.num_candidates + 1)
-        return None if found is None else replace(found, statistics={**found.statistics, **more})
+        return (
+            None
+            if found is None or self.below_floor(found)
+            else replace(found, statistics={**found.statistics, **more})
+        )
 
-    def _worth(self, reward: float, utility: float, log_term: float, own: float) -> float:
+    def _worth(self, reward: float, utility: float) -> float:
         """Return what a policy with this reward and utility earns in future episodes, including the policy that pays.
 
         After n episodes of its own its bound is about σ√(2 ln(B/δ_j)/n) below its utility. The difference to b is paid
@@ -218,8 +206,8 @@ class Observation(Certifier):
         """
         horizon, b = self.task.horizon or 1, self.task.thresholds[0]
         spread = min(math.sqrt(horizon), horizon - self.task.least_totals[0]) / 2
-        n = own + AHEAD * self.num_episodes * np.arange(1, 9) / 8
-        bounds = utility - spread * np.sqrt(2 * log_term / n)
+        n, number = AHEAD * self.num_episodes * np.arange(1, 9) / 8, self.accounts.num_candidates + 1
+        bounds = utility - spread * np.sqrt(2 * self.accounts.log_term(number) / n)
         lacking = float(np.maximum(b - bounds, 0.0).mean())
         surplus = {j: self.trials.lower[j, 0] - b for j in self.accounts.rows}
         paid = [
@@ -230,18 +218,9 @@ class Observation(Certifier):
         return reward - min(paid, default=0.0)
 
     def add(self, candidate: Candidate) -> None:
-        """Put a candidate on trial; a candidate that is on trial already is tried again.
-
-        A user's candidate, and a proposal made from very few data, may be the best.
-        """
+        """Put a candidate on trial. A user's candidate, and a proposal made from very few data, may be the best."""
         if EARNED in candidate.statistics:
             self._cut_promises(candidate.statistics[EARNED])
-        row = self.accounts.row(candidate.name)
-        if row > 0:
-            self._compare_with_promise()
-            self.trials.ranking.guess[row], self.trials.newest, self.trials.paying = candidate.reward, row, 0
-            self._begin_trial(math.nan)
-            return
         is_proposal = candidate.name.startswith(PROPOSAL)
         guess, promised = float(self.task.horizon or 1), math.nan
         if is_proposal:
@@ -252,10 +231,7 @@ class Observation(Certifier):
                 guess = candidate.reward - discount
                 promised = math.nan if {EXPLORES, PAYS} & candidate.statistics.keys() else candidate.reward
         self.trials.add(candidate, guess)
-        self._begin_trial(promised)
-
-    def _begin_trial(self, promised: float) -> None:
-        """Do not ask for a proposal during the trial of the newest candidate."""
+        # no proposal is asked for during the trial of the newest candidate
         length = max(SHORTEST_TRIAL, math.floor(TRIAL_SHARE * self.num_episodes))
         self._promised, self.trial_began, self.trial_ends = promised, self.num_episodes, self.num_episodes + length
         self._wanted = False

@@ -3,14 +3,13 @@
 import math
 
 import numpy as np
-from numpy.typing import NDArray
 
 from episafe.certify.evidence import Accounts
 from episafe.certify.trials import Trials
 from episafe.core.agent import Candidate, Seen
 from episafe.core.task import Task
 from episafe.core.types import Array, Plan
-from episafe.kernels.mixture import best_weights, payer_share
+from episafe.kernels.mixture import best_weights
 from episafe.kernels.wealth import LOG_WORST
 
 LEVEL, SHORTEST_TRIAL = 0.05, 10  # of the test that ends a trial; episodes of its own before that
@@ -130,31 +129,19 @@ class Race(Trials):
 
     def _trial(self, racing: list[int], acting: int) -> tuple[int, Array] | None:
         """Return the row with the most valuable trial and the weights; None if the acting policy alone is better."""
-        values, rewards = self._values(racing, acting), self.seen[:, REWARD, 1]
-        most, found = (rewards[acting] if acting else -math.inf), None
-        payers = ~self.dropped
-        payers[0] = self.base == 0  # after a promotion the promoted policy pays, and not the incumbent
-        for may_pay in (payers, np.arange(len(rewards)) == acting) if acting else (payers,):
-            for i, value in zip(racing, values.tolist(), strict=True):
-                weights = self._weights(i, may_pay)
-                worth = weights @ rewards + weights[i] * (value - rewards[i])
-                if weights[i] > 0 and worth > most:
-                    most, found = worth, (i, weights)
+        values, rewards, b = self._values(racing, acting), self.seen[:, REWARD, 1], self.accounts.thresholds
+        most, found, may_pay = (rewards[acting] if acting else -math.inf), None, ~self.dropped
+        may_pay[0] = self.base == 0  # after a promotion the promoted policy pays, and not the incumbent
+        payer = int(np.argmax(np.where(may_pay, (self.assured - b).min(axis=1), -np.inf)))
+        for i, value in zip(racing, values.tolist(), strict=True):
+            own = np.eye(len(rewards))[i]
+            scores = np.where(own > 0, value, rewards)
+            weights = best_weights(
+                scores if acting else own, self.assured, b, (may_pay | (own > 0)).astype(np.int64), payer
+            )
+            if weights[i] > 0 and weights @ scores > most:
+                most, found = weights @ scores, (i, weights)
         return found
-
-    def _weights(self, i: int, may_pay: NDArray[np.bool_]) -> Array:
-        """Return weights (n,): the largest for row i that every check allows; rows that may pay have the rest."""
-        b, own = self.accounts.thresholds, np.eye(len(may_pay))[i]
-        if len(b) > 1:
-            may_act = (may_pay | (own > 0)).astype(np.int64)
-            found: Array = best_weights(own, self.assured, b, may_act, self.base)
-            return found
-        lower = self.lower[:, 0].tolist()
-        payer = int(np.argmax(np.where(may_pay, lower, -np.inf)))
-        share = float(payer_share(lower[i], lower[payer], b[0])) if lower[payer] > b[0] else 1.0
-        own[i] = 1.0 - share
-        own[payer] += share
-        return own
 
     def _values(self, racing: list[int], acting: int) -> Array:
         """Return the value of an episode of each row: its reward, plus its part of the gain that a proof would bring.
@@ -163,12 +150,12 @@ class Race(Trials):
         bet λ ≤ 1 lets ln(1 + λ(X − b)/(b − x₀)) grow by about (V − b)²/2σ², and by no more than its mean.
         """
         now, ahead = float(self.seen[acting, REWARD, 1]), max(self.seen[:, REWARD, 0].sum(), AHEAD)
-        shift, error = (one[racing] for one in beliefs(self.seen[:, REWARD], now))
-        gain = error * normal_parts(shift, error)[0] if error.any() else 1.0
+        shift, error, z = (one[racing] for one in beliefs(self.seen[:, REWARD], now))
+        gain = error * normal_parts(z)[0] if error.any() else 1.0
         parts, wealth = [], self.accounts.wealth
         for c, b in enumerate(self.accounts.thresholds.tolist()):
-            above, spread = (one[racing] for one in beliefs(self.seen[:, c], b))
-            first, second = normal_parts(above, spread)
+            _, spread, z = (one[racing] for one in beliefs(self.seen[:, c], b))
+            first, second = normal_parts(z)
             g = np.minimum((wealth.means[racing, c] < b).sum(axis=1), wealth.means.shape[2] - 1)
             logs = wealth.logs[racing, c, g] + wealth.absent[racing, None] * LOG_WORST
             left = wealth.log_term[racing, c] - np.log((np.exp(logs) * wealth.products[racing, c, g]).sum(axis=1))
@@ -192,21 +179,22 @@ def radius(seen: Array) -> float:
     return s * math.sqrt(2 * grows / (n * RHO) ** 2 * math.log(math.sqrt(grows) / LEVEL))
 
 
-def beliefs(seen: Array, at: float) -> tuple[Array, Array]:
-    """Return the estimated distance of each row's mean above `at`, and its error, from (n, mean, Σ(x − mean)²).
+def beliefs(seen: Array, at: float) -> tuple[Array, Array, Array]:
+    """Return the estimated distance of each row's mean above `at`, its error, and their ratio, 0 without an error.
 
-    The estimate is normal, with `PRIOR` additional values at `at` and a spread partly taken from all rows.
+    `seen` holds n, mean and Σ(x − mean)² by row. The estimate is normal, with `PRIOR` additional values at `at` and a
+    spread partly taken from all rows.
     """
     n, mean, deviations = seen.T
     about = deviations + n * PRIOR / (n + PRIOR) * (mean - at) ** 2
     pooled = about.sum() / max(n.sum(), 1.0)
     error = np.sqrt((about + POOLED * pooled) / (n + POOLED) / (n + PRIOR))
-    return n * (mean - at) / (n + PRIOR), error
+    shift = n * (mean - at) / (n + PRIOR)
+    return shift, error, np.divide(shift, error, out=np.zeros_like(shift), where=error > 0)
 
 
-def normal_parts(shift: Array, error: Array) -> tuple[Array, Array]:
-    """Return E(z + N)₊ and E(z + N)₊² for z = shift/error, N standard normal: zΦ + φ and (z² + 1)Φ + zφ."""
-    z = np.divide(shift, error, out=np.zeros_like(shift), where=error > 0)
+def normal_parts(z: Array) -> tuple[Array, Array]:
+    """Return E(z + N)₊ and E(z + N)₊², N standard normal: zΦ + φ and (z² + 1)Φ + zφ."""
     Phi = np.array([math.erfc(-one / math.sqrt(2)) / 2 for one in z.tolist()])
     phi = np.exp(-z * z / 2) / math.sqrt(2 * math.pi)
     return z * Phi + phi, (z * z + 1) * Phi + z * phi

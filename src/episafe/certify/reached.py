@@ -6,7 +6,7 @@ States beyond the first few hundred count as the nearest of these.
 
 from collections import Counter
 from itertools import product
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -20,14 +20,6 @@ MOST_STATES = 600  # that are told apart
 MOST_HERE = 150  # states that a trace is followed from at one step
 MOST_MOVES = 40_000  # calls of `move` for one trace
 COMPARED = 40  # moves by which it is found out whether all steps are the same
-STEP = 8.0  # traces that all states of a step together count for at each one
-
-
-class Moves(NamedTuple):
-    """The results of a value of chance in a state, by action: next states (A,), reward and utilities (A, 1 + m)."""
-
-    following: IntArray
-    signals: Array
 
 
 class Reached:
@@ -37,9 +29,14 @@ class Reached:
         self.task, self._rng = task, np.random.default_rng(0)
         self.known = StatesPolicy([task.initial_state], np.zeros((0, 0, 0)), task.incumbent)  # finds the nearest state
         self._values: dict[Any, int] = {}
-        self._moves: dict[tuple[int, int], Moves | None] = {}
+        # by state and value: next states (A,), reward and utilities (A, 1 + m); None where `move` fails
+        self._moves: dict[tuple[int, int], tuple[IntArray, Array] | None] = {}
         self._counts = [Counter[tuple[int, int]]() for _ in range(task.horizon or 0)]  # of (state, value) at each step
         self._same_steps: bool | None = None
+
+    def forget(self) -> None:
+        """Forget the traces, not the moves."""
+        self._counts = [Counter[tuple[int, int]]() for _ in self._counts]
 
     def follow(self, trace: tuple[Any, ...]) -> None:
         """Add the states that all actions lead to on a trace."""
@@ -58,12 +55,12 @@ class Reached:
                 moves = self._moves[s, value]
                 if moves is not None:
                     self._counts[h][s, value] += 1
-                    reached.update(moves.following.tolist())
+                    reached.update(moves[0].tolist())
             here = sorted(reached)
             if len(here) > MOST_HERE:
                 here = sorted(self._rng.choice(here, MOST_HERE, replace=False).tolist())
 
-    def _asked(self, h: int, s: int, w: object) -> Moves | None:
+    def _asked(self, h: int, s: int, w: object) -> tuple[IntArray, Array] | None:
         """Return the moves from a state; None if `move` fails there."""
         assert self.task.move is not None
         try:
@@ -71,7 +68,7 @@ class Reached:
         except Exception:  # of a user's function
             return None
         following = np.array([self._number(state) for state, _, _ in made], dtype=np.int64)
-        return Moves(following, np.array([(reward, *utilities) for _, reward, utilities in made]))
+        return following, np.array([(reward, *utilities) for _, reward, utilities in made])
 
     def _number(self, state: State) -> int:
         found = self.known.index.get(state_key(state))
@@ -100,10 +97,10 @@ class Reached:
             return False
         return True
 
-    def model(self) -> tuple[list[Any], Array, Array, Array]:
+    def model(self, shrinkage: float) -> tuple[list[Any], Array, Array, Array]:
         """Return P̂ by steps (S·A, S), mean signals (H, S, A, 1 + m), where there are data (h, s), and the incumbent.
 
-            p̂_h(w|s) ∝ n_h(s, w) + 8·p̄_h(w)
+            p̂_h(w|s) ∝ n_h(s, w) + shrinkage·p̄_h(w)
 
         n_h(s, w) counts the traces with w at step h on which some actions lead to s, and p̄_h is the share of w in all
         of them. The incumbent acts where there are no data.
@@ -117,30 +114,22 @@ class Reached:
             at_step = Counter[int]()
             for (_, value), n in counts.items():
                 at_step[value] += n
-            met, total = {s for s, _ in counts}, sum(at_step.values())
-            rows, columns, weights = [np.zeros(0, dtype=np.int64)], [np.zeros(0, dtype=np.int64)], [np.zeros(0)]
-            mass = np.ones(S)
-            for s in sorted(met):
-                mass[s] = 0.0
-                for value, n in at_step.items():
-                    moves = self._moves.get((s, value))
-                    if moves is not None:
-                        weight = counts[s, value] + STEP * n / total
-                        mass[s] += weight
-                        rows.append(s * A + np.arange(A))
-                        columns.append(moves.following)
-                        weights.append(np.full(A, weight))
-                        signals[h, s] += weight * moves.signals
-                known[h, s] = mass[s] > 0
-            idle = np.flatnonzero(~known[h])  # no trace leads there: it stays
-            rows.append((idle[:, None] * A + np.arange(A)).ravel())
-            columns.append(np.repeat(idle, A))
-            weights.append(np.ones(len(idle) * A))
-            mass[idle] = 1.0
-            row = np.concatenate(rows)
-            entries = np.concatenate(weights) / mass[row // A], (row, np.concatenate(columns))
-            steps.append(scipy.sparse.csr_array(scipy.sparse.coo_array(entries, shape=(S * A, S))))
+            pairs = [(s, value) for s in sorted({s for s, _ in counts}) for value in at_step]
+            parts = [
+                (s, counts[s, value] + shrinkage * at_step[value] / counts.total(), *moves)
+                for s, value in pairs
+                if (moves := self._moves.get((s, value))) is not None
+            ]
+            known[h, [s for s, *_ in parts]] = True
+            # where no trace leads, the state stays
+            parts += [(s, 1.0, np.full(A, s), np.zeros((A, 1 + m))) for s in np.flatnonzero(~known[h]).tolist()]
+            states, weights, following, seen = (np.array(column) for column in zip(*parts, strict=True))
+            mass = np.bincount(states, weights, S)
+            np.add.at(signals[h], states, weights[:, None, None] * seen)
             signals[h] /= mass[:, None, None]
+            place = (states[:, None] * A + np.arange(A)).ravel(), following.ravel()
+            entries = np.repeat(weights / mass[states], A), place
+            steps.append(scipy.sparse.csr_array(scipy.sparse.coo_array(entries, shape=(S * A, S))))
         incumbent = np.zeros((H, S, A))
         for h, s in product(range(H), range(S)):
             if not known[h, s]:

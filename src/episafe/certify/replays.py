@@ -4,7 +4,6 @@ The bounds of Hindsight rest on these totals and on kernels/replay.py.
 """
 
 import hashlib
-from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import product
 from operator import is_not
@@ -62,8 +61,8 @@ def same_state(one: object, other: object) -> bool:
     return bool(one == other)
 
 
-class Replays(ABC):
-    """Replays of one task.
+class Replays:
+    """Replays of one task, step by step. Random actions are drawn for each trace.
 
     Args:
         task: it must have `move`.
@@ -78,11 +77,10 @@ class Replays(ABC):
         """Return the object itself: its only state is a cache of `move`."""
         return self
 
-    @abstractmethod
     def read(self, trace: object) -> Trace:
         """Return a trace in the form for `totals`; raise InvalidEpisode if it does not fit the task."""
+        return read_trace(self.task, trace)
 
-    @abstractmethod
     def totals(self, policies: Sequence[Policy], traces: Traces, keys: Sequence[object]) -> Array:
         """Return total reward and utilities of each policy on each trace, (n, E, 2 + m).
 
@@ -90,6 +88,25 @@ class Replays(ABC):
         last column is the probability of this. `keys`: one per trace; together with the salt they are the seed of
         random actions.
         """
+        found = np.zeros((len(policies), len(traces), 2 + self.task.num_constraints))
+        for e, (trace, key) in enumerate(zip(traces, keys, strict=True)):
+            seed = int.from_bytes(hashlib.sha256(f"{self.salt}:{key}:replay".encode()).digest()[:16], "big")
+            for total, policy in zip(found[:, e], policies, strict=True):
+                total[-1] = self._replay(policy, trace, seed, total)
+        return found
+
+    def _replay(self, policy: Policy, trace: Trace, seed: int, total: Array) -> float:
+        """Add the totals of a policy on a trace to `total`; return 1 if the replay stops early, else 0."""
+        rng, state = np.random.default_rng(seed), self.task.initial_state
+        for h, w in enumerate(trace):
+            try:
+                action = draw_index(policy.probabilities(h, state), rng)
+                state, reward, utilities = self.move(h, state, action, w)
+            except Exception:  # of a user's function: nothing more is known of this trace
+                return 1.0
+            total[0] += reward
+            total[1:-1] += utilities
+        return 0.0
 
     def judge(self, episode: Episode) -> tuple[Trace, str]:
         """Return the trace of an episode, and the first step where the episode differs from `move`; "" if none does."""
@@ -143,51 +160,17 @@ class Replays(ABC):
         return ""
 
 
-class SampledReplays(Replays):
-    """Replays step by step, for states that are not listed. Random actions are drawn for each trace."""
-
-    def read(self, trace: object) -> Trace:
-        """Return the value of chance in each step."""
-        return read_trace(self.task, trace)
-
-    def totals(self, policies: Sequence[Policy], traces: Traces, keys: Sequence[object]) -> Array:
-        """Return total reward and utilities of each policy on each trace, (n, E, 2 + m)."""
-        found = np.zeros((len(policies), len(traces), 2 + self.task.num_constraints))
-        for e, (trace, key) in enumerate(zip(traces, keys, strict=True)):
-            seed = int.from_bytes(hashlib.sha256(f"{self.salt}:{key}:replay".encode()).digest()[:16], "big")
-            for total, policy in zip(found[:, e], policies, strict=True):
-                total[-1] = self._replay(policy, trace, seed, total)
-        return found
-
-    def _replay(self, policy: Policy, trace: Trace, seed: int, total: Array) -> float:
-        """Add the totals of a policy on a trace to `total`; return 1 if the replay stops early, else 0."""
-        rng, state = np.random.default_rng(seed), self.task.initial_state
-        for h, w in enumerate(trace):
-            try:
-                action = draw_index(policy.probabilities(h, state), rng)
-                state, reward, utilities = self.move(h, state, action, w)
-            except Exception:  # of a user's function: nothing more is known of this trace
-                return 1.0
-            total[0] += reward
-            total[1:-1] += utilities
-        return 0.0
-
-
 class ListedReplays(Replays):
-    """Replays by arrays. The actions of randomised policies are integrated. A trace is the numbers of its values, (H,).
+    """Replays by arrays, for listed states: a trace is the numbers of its values, (H,).
 
-    For a value that is not in the task's arrays, `move` is called at all steps, states and actions at once.
+    The actions of randomised policies are integrated. For a value that is not in the task's arrays, `move` is called at
+    all steps, states and actions at once.
     """
 
     def __init__(self, task: Task, salt: str = "") -> None:
         super().__init__(task, salt)
-        H, S, A, m, move = (
-            task.horizon or 0,
-            task.num_states or 0,
-            task.num_actions or 0,
-            task.num_constraints,
-            task.move,
-        )
+        H, S, A = task.horizon or 0, task.num_states or 0, task.num_actions or 0
+        m, move = task.num_constraints, task.move
         if isinstance(move, ListedMove):
             self.values = list(move.values)
             arrays = MoveTables(move.next_states, move.rewards, move.utilities)
@@ -288,7 +271,7 @@ def _frozen(arrays: Iterable[NDArray[Any]]) -> MoveTables:
 
 def replays_of(task: Task, salt: str) -> Replays:
     """Return the replays of a task."""
-    return ListedReplays(task, salt) if task.is_listed else SampledReplays(task, salt)
+    return ListedReplays(task, salt) if task.is_listed else Replays(task, salt)
 
 
 def replay_statistics(task: Task, totals: Array) -> dict[str, float]:

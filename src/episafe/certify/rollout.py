@@ -3,14 +3,10 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-import numpy as np
-from numpy.typing import ArrayLike
-
 from episafe.certify.safe_agent import SafeAgent
 from episafe.certify.staged import Staged
 from episafe.core.agent import AgentFacts, Proposer
-from episafe.core.checks import as_array
-from episafe.core.errors import InvalidProblem
+from episafe.core.checks import require
 from episafe.core.policy import OpaquePolicy, Policy
 from episafe.core.task import Constraint, Task, make_constraints
 from episafe.core.types import PerLimit
@@ -30,6 +26,7 @@ class Rollout(SafeAgent):
         delta: the probability with which some deployed mixture may be below b.
         least_total: a total utility that every episode is certain to reach; an episode below it invalidates all bounds.
         names: the names of the limits.
+        floor: a total that no episode may be below; candidates then need `add_candidate(name, policy, least_total)`.
 
     Example:
         >>> import episafe as es
@@ -53,27 +50,19 @@ class Rollout(SafeAgent):
         *,
         least_total: PerLimit = 0.0,
         names: Sequence[str] = (),
+        floor: PerLimit = None,
     ) -> None:
         cut, names = (threshold.cut, [threshold.name]) if isinstance(threshold, Constraint) else (None, names)
         b = threshold.threshold if isinstance(threshold, Constraint) else threshold
-        constraints = tuple(replace(one, cut=cut) for one in make_constraints(None, b, slack, names, least_total))
+        constraints = tuple(
+            replace(one, cut=cut) for one in make_constraints(None, b, slack, names, least_total, floor)
+        )
         for one in constraints:
-            if one.threshold <= one.least_total:
-                text = f"threshold {one.threshold:g} of {one.name} is not above least_total {one.least_total:g}"
-                raise InvalidProblem(f"{text}, which every episode reaches: state both as totals of an episode")
-        if not isinstance(candidates, Mapping):
-            raise InvalidProblem(f'candidates must be policies by name, {{"v2": …}}, got {candidates!r}')
+            text = f"threshold {one.threshold:g} of {one.name} is not above least_total {one.least_total:g}"
+            text += ", which every episode reaches: state both as totals of an episode"
+            require(one.threshold > one.least_total, text)
+        text = f'candidates must be policies by name, {{"v2": …}}, got {candidates!r}'
+        require(isinstance(candidates, Mapping), text)
         acting = incumbent if isinstance(incumbent, Policy) else OpaquePolicy(incumbent)
-        super().__init__(Task(None, None, constraints, acting), Staged(delta), proposer=Proposer())
-        for name, policy in candidates.items():
-            self.add_candidate(name, policy)
-
-    def add_candidate(self, name: str, policy: object, least_total: ArrayLike | None = None) -> None:
-        """Put a policy on trial from the next plan on; a changed policy is a new candidate.
-
-        `least_total` is a total utility, or one per limit, that each of its episodes is certain to reach.
-        """
-        super().add_candidate(name, policy)
-        if least_total is not None:
-            given = np.broadcast_to(least_total, (self.task.num_constraints,))
-            self.candidates[-1] = replace(self.candidates[-1], least_totals=as_array("least_total", given, (None,)))
+        task = Task(None, None, constraints, acting)
+        super().__init__(task, Staged(delta), candidates=candidates, proposer=Proposer())

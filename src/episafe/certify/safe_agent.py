@@ -3,6 +3,9 @@
 from collections.abc import Mapping, Sequence
 from copy import copy
 
+import numpy as np
+from numpy.typing import ArrayLike
+
 from episafe.certify.family import Family
 from episafe.certify.guard import Budget
 from episafe.certify.hindsight import Hindsight
@@ -12,9 +15,10 @@ from episafe.certify.staged import Staged
 from episafe.certify.traces import TraceProposer
 from episafe.certify.trials import check_name
 from episafe.core.agent import Agent, Candidate, Certifier, Proposer, register
-from episafe.core.errors import Infeasible
+from episafe.core.checks import as_array
+from episafe.core.errors import Infeasible, InvalidProblem
 from episafe.core.task import Constraint, ProblemLike, make_constraints
-from episafe.core.types import Array, Episode, PerLimit, Plan, Settings
+from episafe.core.types import INCUMBENT, Array, Episode, PerLimit, Plan, Settings
 from episafe.linear.planner import SoftmaxProposer
 
 
@@ -67,6 +71,8 @@ class SafeAgent(Agent):
             certifier = without_traces if task.move is None else Hindsight(delta)
         self.certifier, self.level, self.uses_traces = certifier, certifier.level, certifier.uses_traces
         certifier.start(task)
+        if task.move is not None and (why := certifier.below_floor(Candidate(INCUMBENT, task.incumbent))):
+            raise Infeasible(f"{why}: lower the floor, or take another incumbent; without a support nothing is sure")
         if proposer is None and isinstance(certifier, Budget):
             proposer = Proposer() if task.move is None else Ladder()
         elif proposer is None:
@@ -115,15 +121,23 @@ class SafeAgent(Agent):
         waiting = {one.name: self.task.least_totals for one in self.candidates}
         return self.certifier.bounds() | waiting
 
-    def add_candidate(self, name: str, policy: object) -> None:
+    def add_candidate(self, name: str, policy: object, least_total: ArrayLike | None = None) -> None:
         """Put a policy on trial from the next plan on.
 
-        It must not be chosen with the help of episodes that are deployed from now on.
+        It must not be chosen with the help of episodes that are deployed from now on. `least_total` is a total utility,
+        or one per limit, that each of its episodes is certain to reach.
         """
         check_name(name, tuple(self.bounds()))
         made = copy(self.task.as_policy(policy))
         made.name = name
-        self.candidates.append(Candidate(name, made, least_totals=self.certifier.least_totals(made)))
+        least = self.certifier.least_totals(made)
+        if least_total is not None:
+            stated = np.broadcast_to(least_total, (self.task.num_constraints,))
+            least = as_array("least_total", stated if least is None else np.maximum(least, stated), (None,))
+        candidate = Candidate(name, made, least_totals=least)
+        if why := self.certifier.below_floor(candidate):
+            raise InvalidProblem(f"{why}: give another policy, or state its least_total")
+        self.candidates.append(candidate)
 
     def promote(self, name: str) -> None:
         """Let a certified candidate act wherever the incumbent would; "incumbent" undoes it."""

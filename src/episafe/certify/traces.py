@@ -5,19 +5,20 @@ This file is heuristic; proposals are certified on later traces.
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
 
+from episafe.certify.floors import Guard, guards_of
 from episafe.certify.reached import Reached
-from episafe.certify.replays import ListedReplays, replays_of
+from episafe.certify.replays import ListedReplays, Trace, Traces, replays_of
 from episafe.core.agent import Candidate
 from episafe.core.policy import Policy, TablePolicy
 from episafe.core.task import Task
 from episafe.core.types import Array, Episode, IntArray
 from episafe.kernels.replay import add_moves, reach
-from episafe.kernels.tabular_optimum import Best, Points, best_mixture, greedy_actions, markov_policy, occupancy
+from episafe.kernels.tabular_optimum import Points, best_mixture, greedy_actions, markov_policy, occupancy
 from episafe.linear.planner import SoftmaxProposer
 
 AFTER_ALARM = 14  # traces that a restart keeps
@@ -44,106 +45,118 @@ class TraceProposer(SoftmaxProposer):
     def __init__(self, task: Task) -> None:
         super().__init__(task)
         self.replays = replays_of(task, "proposals")
-        self._size, self._chances = 0, np.empty((64, task.horizon or 0), dtype=np.int64)  # listed
-        self._counts = np.zeros((0, 0, 0), dtype=np.int64)
-        self._traces: list[tuple[object, ...]] = []  # not listed
+        self._traces: list[Trace] = []
+        self._counts = np.zeros((0, 0, 0), dtype=np.int64)  # of listed states, else of what was reached
         self._reached = None if task.is_listed else Reached(task)
+        self.guards = guards_of(self.replays)
 
     def observe(self, episode: Episode) -> None:
         """Learn from an episode in canonical form and from its trace."""
         super().observe(episode)
         if episode.trace is not None:
-            read = self.replays.read(episode.trace)
-            if isinstance(read, tuple):
-                assert self._reached is not None
-                self._traces.append(read)
-                self._reached.follow(read)
-            else:
-                self.take_in(read[None])
+            self.take_in([self.replays.read(episode.trace)])
 
-    def take_in(self, chances: IntArray) -> None:
-        """Add listed traces, (E, H), and count n_h(s, w) on them."""
+    def take_in(self, traces: Traces) -> None:
+        """Add traces, and count n_h(s, w) on them."""
+        self._traces.extend(traces)
+        if self._reached is not None:
+            for trace in traces:
+                self._reached.follow(tuple(trace))
+            return
         assert isinstance(self.replays, ListedReplays)
-        while self._size + len(chances) > len(self._chances):
-            self._chances = np.concatenate([self._chances, np.empty_like(self._chances)])
-        self._chances[self._size : self._size + len(chances)] = chances
-        self._size += len(chances)
         shape = self.task.horizon or 0, self.task.num_states or 0, len(self.replays.values)
         if self._counts.shape != shape:
             counts, self._counts = self._counts, np.zeros(shape, dtype=np.int64)
             self._counts[: counts.shape[0], : counts.shape[1], : counts.shape[2]] = counts
-        reach(self.replays.tables.next_states, chances, self.task.initial_state, self._counts)
+        reach(self.replays.tables.next_states, np.asarray(traces), self.task.initial_state, self._counts)
+
+    def keep(self, number: int) -> None:
+        """Forget all but the newest traces."""
+        newest, self._traces = self._traces[-number:], []
+        self._counts[:] = 0
+        if self._reached is not None:
+            self._reached.forget()
+        if newest:
+            self.take_in(newest)
 
     def restart(self) -> None:
         """Keep the last traces only."""
-        recent = self._chances[max(self._size - AFTER_ALARM, 0) : self._size].copy()
-        self._traces, self._size = self._traces[-AFTER_ALARM:], 0
-        self._counts[:] = 0
-        if len(recent):
-            self.take_in(recent)
+        self.keep(AFTER_ALARM)
 
     @property
     def num_traces(self) -> int:
         """Return the number of traces."""
-        return self._size or len(self._traces)
+        return len(self._traces)
 
-    def totals(self, policy: Policy, first: int = 0) -> Array:
-        """Return total reward and utilities (n − first, 1 + m) of a policy on each trace from number `first` on."""
-        first = first if self._size else max(first, self.num_traces - MOST_UNLISTED)
-        keys = range(first, self.num_traces)
-        traces = self._chances[first : self._size] if self._size else self._traces[first:]
-        return self.replays.totals([policy], traces, keys)[0, :, :-1]
+    def totals(self, policies: Sequence[Policy], first: int = 0) -> Array:
+        """Return total reward and utilities (n, E, 1 + m) of policies on each trace from number `first` on."""
+        first = first if self._reached is None else max(first, self.num_traces - MOST_UNLISTED)
+        return self.replays.totals(policies, self._traces[first:], range(first, self.num_traces))[:, :, :-1]
 
-    def proposals(self, aims: Sequence[Array]) -> Iterator[tuple[Candidate, Array]]:
-        """Yield the exact constrained optimum of the empirical model for each aim (m,), with its totals (n, 1 + m).
+    def law(
+        self, shrinkage: float | None = None
+    ) -> tuple[list[Any], Array, int, Callable[[Array, Guard | None], Policy]]:
+        """Return the empirical kernel by steps, mean signals (H, S, A, 1 + m), and the number of the first state.
 
-        The model assumes that steps are independent given the state. If replays show that it is too optimistic, the aim
-        is raised. With several limits, an aim that no policy reaches has no proposal.
+        The last function turns a table (H, S, A) into a policy; where there are no data the incumbent acts, or what the
+        guard says. The law p̄_h of a step over all states counts for `shrinkage` traces in each state.
         """
-        task, one_hot, first = self.task, np.eye(self.task.num_actions or 0), max(self._size - MOST_TRACES, 0)
         as_policy: Callable[[Array], Policy] = TablePolicy
         if self._reached is None:
-            (kernel, signals, known), incumbent, start = (
-                self._listed_model(),
-                task.incumbent.table(),
-                task.initial_state,
-            )
+            (kernel, signals, known), incumbent = self._listed_law(shrinkage), self.task.incumbent.table()
         else:
-            kernel, signals, known, incumbent = self._reached.model()
-            as_policy, start = self._reached.policy, 0
+            kernel, signals, known, incumbent = self._reached.model(STEP if shrinkage is None else shrinkage)
+            as_policy = self._reached.policy
 
-        @cache
-        def greedy(weights: bytes) -> tuple[Array, IntArray]:
-            actions, V = greedy_actions(kernel, signals, np.frombuffer(weights))
-            return V[start], actions
+        def made(table: Array, guard: Guard | None) -> Policy:
+            return as_policy(np.where(known[..., None], table, incumbent if guard is None else guard.elsewhere))
 
-        best: Best[IntArray] = lambda weights: greedy(weights.tobytes())  # noqa: E731
-        points = Points(best, 1 + task.num_constraints) if task.num_constraints > 1 else None
-        for aim in aims:
-            wanted = aim
-            for _ in range(ROUNDS):
-                found = best_mixture(best, wanted, points)
-                stuck = bool(np.isinf(found.multipliers).any())
-                mass = [share * occupancy(kernel, one_hot[actions], start) for share, actions in found.parts]
-                table = markov_policy(np.add.reduce(mass), one_hot[found.parts[-1][1]])
-                policy = as_policy(np.where(known[..., None], table, incumbent))
-                totals = self.totals(policy, first)
-                lacking = np.maximum(aim - totals[:, 1:].mean(axis=0), 0)
-                if stuck or not lacking.any():
-                    break
-                wanted = wanted + lacking
-            if not (stuck and len(aim) > 1):
-                lam = math.nan if stuck else float(found.multipliers.sum())
-                yield Candidate("", policy, float(totals[:, 0].mean()), "traces", lam), totals
+        return kernel, signals, self.task.initial_state if self._reached is None else 0, made
 
-    def _listed_model(self) -> tuple[list[Any], Array, Array]:
+    def proposals(self, aims: Sequence[Array]) -> Iterator[tuple[Candidate, Array]]:
+        """Yield the exact constrained optimum of the empirical model for each guard and aim (m,), with its totals.
+
+        The totals are (n, 1 + m). The model assumes that steps are independent given the state. If replays show that it
+        is too optimistic, the aim is raised. With several limits, an aim that no policy reaches has no proposal.
+        """
+        task, one_hot, first = self.task, np.eye(self.task.num_actions or 0), max(self.num_traces - MOST_TRACES, 0)
+        kernel, signals, start, as_policy = self.law()
+        for guard in self.guards:
+
+            @cache
+            def greedy(weights: bytes, guard: Guard | None = guard) -> tuple[Array, IntArray]:
+                allowed = None if guard is None else guard.allowed
+                actions, V = greedy_actions(kernel, signals, np.frombuffer(weights), allowed)
+                return V[start], actions
+
+            best = partial(_by_bytes, greedy)
+            points = Points(best, 1 + task.num_constraints) if task.num_constraints > 1 else None
+            for aim in aims:
+                wanted = aim
+                for _ in range(ROUNDS):
+                    found = best_mixture(best, wanted, points)
+                    stuck = bool(np.isinf(found.multipliers).any())
+                    mass = [share * occupancy(kernel, one_hot[actions], start) for share, actions in found.parts]
+                    table = markov_policy(np.add.reduce(mass), one_hot[found.parts[-1][1]])
+                    policy = as_policy(table, guard)
+                    totals = self.totals([policy], first)[0]
+                    lacking = np.maximum(aim - totals[:, 1:].mean(axis=0), 0)
+                    if stuck or not lacking.any():
+                        break
+                    wanted = wanted + lacking
+                if not (stuck and len(aim) > 1):
+                    lam = math.nan if stuck else float(found.multipliers.sum())
+                    yield Candidate("", policy, float(totals[:, 0].mean()), "traces", lam), totals
+
+    def _listed_law(self, shrinkage: float | None) -> tuple[list[Any], Array, Array]:
         """Return the kernel by steps, mean signals (H, S, A, 1 + m) and which (h, s) have data, of listed states."""
         replays = self.replays
         assert isinstance(replays, ListedReplays)
         seen = np.zeros((self.task.horizon or 0, len(replays.values)), dtype=np.int64)
-        h, e = np.nonzero(self._chances[: self._size].T >= 0)
-        np.add.at(seen, (h, self._chances[e, h]), 1)
-        P, signals, known = empirical_model(replays, self._counts, seen)
+        chances = np.asarray(self._traces)
+        h, e = np.nonzero(chances.T >= 0)
+        np.add.at(seen, (h, chances[e, h]), 1)
+        P, signals, known = empirical_model(replays, self._counts, seen, shrinkage)
         rows, steps = np.minimum(np.arange(len(seen)), len(P) - 1), list[Any](P)
         if P.nbytes > SPARSE:
             import scipy.sparse  # here, because it takes a tenth of the time of all imports
@@ -152,7 +165,13 @@ class TraceProposer(SoftmaxProposer):
         return [steps[row] for row in rows.tolist()], signals[rows], known[rows]
 
 
-def empirical_model(replays: ListedReplays, counts: IntArray, seen: IntArray) -> tuple[Array, Array, Array]:
+def _by_bytes(greedy: Callable[[bytes], tuple[Array, IntArray]], weights: Array) -> tuple[Array, IntArray]:
+    return greedy(weights.tobytes())
+
+
+def empirical_model(
+    replays: ListedReplays, counts: IntArray, seen: IntArray, shrinkage: float | None = None
+) -> tuple[Array, Array, Array]:
     """Return P̂ (n, S, A, S), mean signals (n, S, A, 1 + m), and which (h, s) have any data, (n, S).
 
         P̂_h(s'|s,a) = Σ_w p̂_h(w|s) 1{s' = f_h(s, a, w)},   p̂_h(w|s) ∝ n_h(s, w) + 2·n(s, w)/n(s)
@@ -160,12 +179,16 @@ def empirical_model(replays: ListedReplays, counts: IntArray, seen: IntArray) ->
     n_h(s, w) counts the traces with w at step h on which some actions lead to s, n(s, w) = Σ_h n_h(s, w). Steps
     share their counts where the task says that they are the same: n is 1 then. With many states 8·p̄_h(w) is
     added, p̄_h(w) ∝ n_h(w) + 2·n(w)/n by the traces `seen` (H, W) that have w at step h. The model assumes that w_h
-    depends on the past only through the state; no certificate rests on this.
+    depends on the past only through the state; no certificate rests on this. With `shrinkage`, its part of the law
+    of each step is added to n_h(s, w), and nothing else.
     """
     task, pooled = replays.task, counts.sum(axis=0).astype(np.float64)
     if task.time_homogeneous:
         n = len(replays.tables.next_states)
         weights = np.ascontiguousarray(np.broadcast_to(pooled, (n, *pooled.shape)))
+    elif shrinkage is not None:
+        shares = seen / np.maximum(seen.sum(axis=1, keepdims=True), 1)
+        weights = counts + shrinkage * shares[:, None]
     else:
         weights = counts + PRIOR * pooled / np.maximum(pooled.sum(axis=1, keepdims=True), 1)
         if len(pooled) >= MANY_STATES:

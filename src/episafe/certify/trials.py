@@ -14,7 +14,7 @@ from episafe.core.agent import Candidate, Evidence
 from episafe.core.policy import Mixture, Policy
 from episafe.core.task import Task
 from episafe.core.types import INCUMBENT, Array, IntArray, Plan
-from episafe.kernels.mixture import EPISODES_TO_CERTIFY, Ranking, best_pair, best_weights, choose_pair, choose_weights
+from episafe.kernels.mixture import EPISODES_TO_CERTIFY, Ranking, choose_pair, choose_weights
 from episafe.kernels.mixture import score as score_of
 from episafe.kernels.wealth import LOG_WORST
 
@@ -149,31 +149,16 @@ class Trials:
         return in_use, base
 
     def choose(self, num_episodes: int) -> Plan:
-        """Return the best mixture now; an episode of the newest candidate has an additional value."""
-        (in_use, base), b = self._payers(), self.accounts.thresholds
+        """Return the mixture with the largest score that the bounds allow.
+
+        An episode of the newest candidate has an additional value, which grows with the number of episodes so far.
+        """
+        (in_use, base), b, lower = self._payers(), self.accounts.thresholds, self.lower
         if len(b) == 1:
-            i, j, p = choose_pair(self.ranking, self.lower, in_use, base, b[0], num_episodes)
-            return self._pair(i, j, p, self.lower)
-        reach = num_episodes / EPISODES_TO_CERTIFY
-        weights = choose_weights(self.scores(in_use), self.newest, self.lower, b, in_use, base, reach)
-        return self._weighted(weights, self.lower)
-
-    def best(self, lower: Array) -> Plan:
-        """Return the mixture with the largest score that bounds (n, m) allow."""
-        (in_use, base), b = self._payers(), self.accounts.thresholds
-        if len(b) == 1:
-            i, j, p, _ = best_pair(self.ranking, lower, in_use, base, b[0], 0.0)
-            return self._pair(i, j, p, lower)
-        return self._weighted(best_weights(self.scores(in_use), lower, b, in_use, base), lower)
-
-    def scores(self, in_use: IntArray) -> Array:
-        """Return the heuristic score of each candidate, (n,)."""
-        return np.array([self.score(i) if used else 0.0 for i, used in enumerate(in_use.tolist())])
-
-    def _pair(self, i: int, j: int, p: float, lower: Array) -> Plan:
-        return self.as_plan([i], [1.0], lower) if i == j else self.as_plan([i, j], [p, 1.0 - p], lower)
-
-    def _weighted(self, weights: Array, lower: Array) -> Plan:
+            i, j, p = choose_pair(self.ranking, lower, in_use, base, b[0], num_episodes)
+            return self.as_plan([i], [1.0], lower) if i == j else self.as_plan([i, j], [p, 1.0 - p], lower)
+        scores = np.array([self.score(i) if used else 0.0 for i, used in enumerate(in_use.tolist())])
+        weights = choose_weights(scores, self.newest, lower, b, in_use, base, num_episodes / EPISODES_TO_CERTIFY)
         rows = [i for i in (*range(1, len(weights)), 0) if weights[i] > 0]
         return self.as_plan(rows, weights[rows].tolist(), lower)
 

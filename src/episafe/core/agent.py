@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal, NoReturn, TypeVar
 
 import numpy as np
 
-from episafe.core.checks import as_scale
+from episafe.core.checks import TOLERANCE, as_scale
 from episafe.core.policy import Policy
 from episafe.core.task import Constraint, ProblemLike, Task, task_of
 from episafe.core.types import INCUMBENT, Array, Document, Episode, Level, Plan, Settings
@@ -205,8 +205,9 @@ class Evidence:
     def where(self, keep: Callable[[str], bool]) -> "Evidence":
         """Return the evidence of the names that `keep` accepts."""
         rows = [i for i, name in enumerate(self.names) if keep(name)]
-        parts = self.shares[rows], self.utilities[rows], self.rewards[rows]
-        return Evidence(tuple(self.names[i] for i in rows), *parts, self.episode, self.fault, self.surprise)
+        shares, utilities, rewards = self.shares[rows], self.utilities[rows], self.rewards[rows]
+        names = tuple(self.names[i] for i in rows)
+        return replace(self, names=names, shares=shares, utilities=utilities, rewards=rewards)
 
     def renamed(self, name_of: Callable[[str], str]) -> "Evidence":
         """Return the same evidence under other names."""
@@ -245,10 +246,6 @@ class Proposer:
         """Return the policy of a document that only this proposer can read; None if it cannot."""
         return None
 
-    def estimate(self, policy: Policy, goal: Goal) -> tuple[float, float] | None:
-        """Return the estimated (reward, least surplus utility) of a policy, or None."""
-        return None
-
     def earned(self) -> float:
         """Return an upper bound on a policy's reward from observed data alone; ∞ if the proposer has none."""
         return math.inf
@@ -285,7 +282,22 @@ class Certifier(ABC):
     def consult(self, proposer: Proposer) -> Candidate | None:
         """Return the candidate to try next, one of those that the proposer offers; None while a trial is under way."""
         goal = self.goal()
-        return None if goal is None else proposer.propose(goal)
+        found = None if goal is None else proposer.propose(goal)
+        return None if found is None or self.below_floor(found) else found
+
+    def sure_totals(self, candidate: Candidate) -> Array:
+        """Return totals (m,) that no episode of a policy falls below."""
+        known = candidate.least_totals
+        return self.task.least_totals if known is None else np.maximum(known, self.task.least_totals)
+
+    def below_floor(self, candidate: Candidate) -> str:
+        """Return why an episode of a policy may be below the `floor` of a limit; "" if none may."""
+        for one, least in zip(self.task.constraints, self.sure_totals(candidate).tolist(), strict=True):
+            if one.floor is not None and least < one.floor - TOLERANCE * (1 + abs(least)):
+                return (
+                    f"an episode of {candidate.name!r} may total {least:g}, below the floor {one.floor:g} of {one.name}"
+                )
+        return ""
 
     def postpone(self) -> None:
         """Note that the proposer had nothing to propose, so that `goal` can wait before it asks again."""

@@ -53,7 +53,7 @@ class Constraint:
         name: the name of the limit in messages and on pages.
         least_total: a total utility that every episode is certain to reach.
         cut: larger reported totals (`Episode.of_totals`) count as this value, see `es.tail`; None for no cut.
-        floor: reserved for a least total of every deployed component. It is not enforced yet, so it must be None.
+        floor: a total that no episode of any deployed policy may be below; None for no such demand.
     """
 
     utility: Any = field(repr=False)
@@ -68,9 +68,9 @@ class Constraint:
         threshold, least = as_number("threshold", self.threshold), as_number("least_total", self.least_total)
         text = f"least_total {least:g} is not below the threshold {threshold:g}"
         require(least < threshold or least == 0, f"{text}: give the worst total of an episode, or 0 if it is unknown")
-        require(self.floor is None, f"floor={self.floor!r} cannot be enforced yet: leave it out")
+        floor = None if self.floor is None else as_number("floor", self.floor)
         slack = None if self.slack is None else as_scale("slack", self.slack, positive=True)
-        self.__dict__.update(threshold=threshold, slack=slack, least_total=least)
+        self.__dict__.update(threshold=threshold, slack=slack, least_total=least, floor=floor)
 
 
 @dataclass(frozen=True)
@@ -140,6 +140,10 @@ class Task:
         outside: (reward, (u_1, …, u_m)) per step in START and ENDED, if the problem has these states.
         norm_bound: B with ‖Σ_s' μ_h(s') g(s')‖ ≤ B max g for all g ≥ 0; √d by default, inf if P is not linear in φ.
         state_names, action_names, units: shown to people; units by "reward" and the names of the limits.
+        num_constraints, thresholds: m, and b, shape (m,).
+        least_totals: the totals that every episode is certain to reach, shape (m,).
+        floors: the totals that no episode of a deployed policy may be below, shape (m,); −∞ where none is demanded.
+        stated_utilities: the stated utilities of the incumbent, b + ξ, shape (m,); b where the slack is unknown.
     """
 
     horizon: int | None
@@ -161,10 +165,19 @@ class Task:
     state_names: Sequence[Hashable] = ()
     action_names: Sequence[str] = ()
     units: Mapping[str, Any] = field(default_factory=dict)
+    num_constraints: int = field(init=False, repr=False)
+    thresholds: Array = field(init=False, repr=False)
+    least_totals: Array = field(init=False, repr=False)
+    floors: Array = field(init=False, repr=False)
+    stated_utilities: Array = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         told = self.__dict__  # frozen for others; here the fields get their checked values
-        told["constraints"] = named_constraints(self.constraints)
+        limits = told["constraints"] = named_constraints(self.constraints)
+        told["num_constraints"], told["thresholds"] = len(limits), np.array([one.threshold for one in limits])
+        told["least_totals"] = np.array([one.least_total for one in limits])
+        told["floors"] = np.array([-math.inf if one.floor is None else one.floor for one in limits])
+        told["stated_utilities"] = np.array([one.threshold + (one.slack or 0.0) for one in limits])
         told |= {"state_names": tuple(self.state_names), "action_names": tuple(self.action_names)}
         told["units"] = {name: one if isinstance(one, Unit) else Unit(one) for name, one in self.units.items()}
         if self.horizon is not None and self.num_actions is not None:
@@ -213,17 +226,7 @@ class Task:
             return int(found)
         raise InvalidEpisode(f"a state must be a whole number in [0, {self.num_states}), got {observation!r}")
 
-    # limits, all of shape (m,)
-
-    @cached_property
-    def num_constraints(self) -> int:
-        """Return m."""
-        return len(self.constraints)
-
-    @cached_property
-    def thresholds(self) -> Array:
-        """Return b, shape (m,)."""
-        return np.array([one.threshold for one in self.constraints])
+    # limits
 
     @cached_property
     def slacks(self) -> Array:
@@ -231,20 +234,6 @@ class Task:
         unknown = [one.name for one in self.constraints if one.slack is None]
         require(not unknown, f"the slack of {unknown} is unknown: give slack=… (es.measure_slack measures it)")
         return np.array([one.slack for one in self.constraints], dtype=np.float64)
-
-    @cached_property
-    def stated_utilities(self) -> Array:
-        """Return the stated utilities of the incumbent, b + ξ, shape (m,); b where the slack is unknown."""
-        return np.array([one.threshold + (one.slack or 0.0) for one in self.constraints])
-
-    @cached_property
-    def least_totals(self) -> Array:
-        """Return the totals that every episode is certain to reach, shape (m,)."""
-        return np.array([one.least_total for one in self.constraints])
-
-    @cached_property
-    def _cuts(self) -> Array:
-        return np.array([math.inf if one.cut is None else one.cut for one in self.constraints])
 
     def with_limits(self, thresholds: Sequence[float], slacks: Sequence[float | None]) -> "Task":
         """Return the same task with other thresholds and slacks."""
@@ -370,7 +359,8 @@ class Task:
         if episode.states is None or H is None or self.num_actions is None:
             text = "the episode has neither states nor a total utility: use es.Episode.of_totals(…)"
             require(episode.total_utility is not None, text, InvalidEpisode)
-            utility = np.minimum(_finite("total_utility", episode.total_utility, (m,)), self._cuts)
+            cuts = [math.inf if one.cut is None else one.cut for one in self.constraints]
+            utility = np.minimum(_finite("total_utility", episode.total_utility, (m,)), cuts)
             reward = float(_finite("total_reward", episode.total_reward or 0.0, (1,))[0])
             return self._checked(replace(episode, total_utility=utility, total_reward=reward))
         actions = as_indices("actions", episode.actions, H, self.num_actions)
@@ -438,17 +428,22 @@ def named_constraints(given: object) -> tuple[Constraint, ...]:
 
 
 def make_constraints(
-    utility: object, threshold: PerLimit, slack: PerLimit, names: Sequence[str] = (), least_total: PerLimit = 0.0
+    utility: object,
+    threshold: PerLimit,
+    slack: PerLimit,
+    names: Sequence[str] = (),
+    least_total: PerLimit = 0.0,
+    floor: PerLimit = None,
 ) -> tuple[Constraint, ...]:
     """Return constraints from user arguments: one of each, or lists of m (or mappings by name)."""
     if isinstance(threshold, np.ndarray) and threshold.ndim == 0:
         threshold = float(threshold)
     m = len(threshold) if isinstance(threshold, list | tuple | Mapping | np.ndarray) else None
     names = names or (tuple(threshold) if isinstance(threshold, Mapping) else [""] * (m or 1))
-    given = {"utility": utility, "threshold": threshold, "slack": slack, "least_total": least_total}
+    given = {"utility": utility, "threshold": threshold, "slack": slack, "least_total": least_total, "floor": floor}
     columns = [[value] if m is None else _column(name, value, m, names) for name, value in given.items()]
     rows = zip(*columns, names if m is not None else names[:1], strict=True)
-    return named_constraints([Constraint(u, b, xi, name, least) for u, b, xi, least, name in rows])
+    return named_constraints([Constraint(u, b, xi, name, least, at_least) for u, b, xi, least, at_least, name in rows])
 
 
 def _column(name: str, value: object, m: int, names: Sequence[str]) -> list[Any]:
@@ -457,7 +452,7 @@ def _column(name: str, value: object, m: int, names: Sequence[str]) -> list[Any]
         given = ", ".join(map(str, value))
         require(set(value) == set(names), f"{name} is given for {given}, the limits are {', '.join(names)}")
         return [value[label] for label in names]
-    if value is None or (is_number(value) and name == "least_total"):
+    if value is None or (is_number(value) and name in ("least_total", "floor")):
         return [value] * m
     if isinstance(value, Sequence | np.ndarray) and len(value) == m:
         return list(value)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from episafe.core.checks import TOLERANCE
 from episafe.core.types import Array, IntArray
@@ -224,20 +225,24 @@ def markov_policy(mass: Array, elsewhere: Array | float) -> Array:
     return np.where(total > 0, mass / np.where(total > 0, total, 1.0), elsewhere)
 
 
-def greedy_actions(P: Steps, signals: Array, weights: Array) -> tuple[IntArray, Array]:
+def greedy_actions(
+    P: Steps, signals: Array, weights: Array, allowed: NDArray[np.bool_] | None = None
+) -> tuple[IntArray, Array]:
     """Return the maximiser (H, S) of Σ_g weights[g] V^g, and V^g of each g at step 0, shape (S, G).
 
     Args:
         P: (H or 1, S, A, S), or H sparse matrices (S·A, S).
         signals: (H, S, A, G), one function g per column.
         weights: (G,).
+        allowed: (H, S, A), the actions to choose from; None for all.
     """
     H, S, A, G = signals.shape
     V_next = np.zeros((S, G))
     actions = np.empty((H, S), dtype=np.int64)
     for h in reversed(range(H)):
         Q = signals[h] + (P[min(h, len(P) - 1)].reshape(S * A, S) @ V_next).reshape(S, A, G)
-        actions[h] = np.argmax(Q @ weights, axis=1)
+        score = Q @ weights
+        actions[h] = np.argmax(score if allowed is None else np.where(allowed[h], score, -np.inf), axis=1)
         V_next = Q[np.arange(S), actions[h]]
     return actions, V_next
 

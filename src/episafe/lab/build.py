@@ -110,7 +110,7 @@ def make_certifier(name: str, delta: float) -> Any:
 def choose_constants(which: str | None, problem: Any, agent: str, num_episodes: int) -> Constants:
     """Return constants by name; None: those of the paper, if the problem is of one of its environments, unchanged."""
     if which == "tuned":
-        return Constants.tuned(problem.task)
+        return Constants.tuned(problem.task, agent)
     if which == "theory":
         return Constants.theory(problem.task, num_episodes=num_episodes, delta=0.05)
     if which is not None and which not in PUBLISHED:

@@ -261,26 +261,6 @@ class SoftmaxProposer(Proposer):
         value = float(policy_values(P, signals[0], signals[1], table, task.initial_state)[0])
         return Candidate("", TablePolicy(table), min(value, float(H)), "planner", float(lam.sum()))
 
-    def estimate(self, policy: Policy, goal: Goal) -> tuple[float, float] | None:
-        """Return the reward and the least surplus utility of a policy by what `propose` reads; for listed states."""
-        model, scales = self.model, self._scales(goal)
-        if not self.task.is_listed:
-            return None
-        model.estimate_signals(scales.curve, 0.0 if math.isinf(scales.most_lost) else model.ridge)
-        H, table = model.horizon, policy.table()
-        V = np.zeros((1 + self.task.num_constraints, self.task.num_states or 0))
-        for h in reversed(range(H)):
-            p, left, beta = model.row(h), H - 1 - h, model.bonus(h)
-            floor = max(left - scales.most_lost, 0.0)
-            least = np.array([0.0] + [0.0 if model.dim else floor] * (len(V) - 1))[:, None]
-            r, *u = model.next_value(h, V - least) + least[..., None] if left else np.zeros((len(V), *beta.shape))
-            reward, utility = model.told(h)
-            Q_r = reward + np.clip(scales.C_r * beta + r, 0.0, left * (1 + scales.kappa * math.log(model.num_actions)))
-            Q_u = utility + np.clip(scales.C_u * beta + np.array(u), floor, left)
-            pi = table[h, model.slots.state_of[p, : self.task.num_states]].T
-            V = (pi * np.concatenate([Q_r[None], Q_u])).sum(axis=1)
-        return float(V[0, 0]), float((V[1:, 0] - goal.utilities).min())
-
     def earned(self) -> float:
         """Return the most that any policy earns by what was seen alone, without bonus; its utility does not count.
 

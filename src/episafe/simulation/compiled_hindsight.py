@@ -8,15 +8,14 @@ from functools import lru_cache
 
 import numpy as np
 
-from episafe.certify.evidence import Accounts
 from episafe.certify.hindsight import Hindsight
 from episafe.certify.replays import ListedReplays
 from episafe.certify.safe_agent import SafeAgent
 from episafe.certify.traces import TraceProposer
 from episafe.certify.trials import Trials
 from episafe.core.policy import Mixture
-from episafe.core.types import Array, Plan
-from episafe.kernels.wealth import credit_episodes, share_out
+from episafe.core.types import Array, IntArray, Plan
+from episafe.kernels.wealth import share_out
 from episafe.problems.linear import LinearCMDP
 from episafe.simulation import compiled_mixture
 from episafe.simulation.record import Columns
@@ -82,21 +81,19 @@ def _play_block(
     rewards, utilities = np.cumsum(made.rewards, axis=1)[:, -1], np.cumsum(made.utilities, axis=1)[:, -1]
     if columns.totals is not None:
         columns.totals[k : k + number] = np.column_stack([rewards, utilities])
-    observed, names = certifier.observed, plan.parts.names
-    each = len(names), 1, 1
-    shares = _shares(plan, made)
-    _credit(observed.accounts, names, shares, np.tile(utilities, each))
-    _reward(observed.trials, names, shares, np.tile(rewards, (len(names), 1)))
+    observed, shares = certifier.observed, _shares(plan, made)
+    rows = np.array([observed.accounts.row(name) for name in plan.parts.names])
+    rows, shares = rows[rows >= 0], np.ascontiguousarray(shares[rows >= 0])
+    observed.accounts.read_log(rows, shares, np.tile(utilities, (len(rows), 1, 1)))
+    _reward(observed.trials, rows, shares, np.tile(rewards, (len(rows), 1)))
     observed.num_episodes += number
     observed.look()
-    rows = certifier.accounts.rows
-    on_trial = [policy for i in rows if (policy := certifier.trials.policies[i]) is not None]
-    totals = certifier.totals_of(on_trial, made.chances, range(number))
-    names = tuple(certifier.accounts.names[i] for i in rows)
+    rows, trials = np.array(certifier.accounts.rows), certifier.trials
+    totals = certifier.totals_of(trials.listed(certifier.accounts.rows)[1], made.chances, range(number))
     ones = np.ones(totals.shape[:2])
-    for accounts in certifier.trials.both:
-        _credit(accounts, names, ones, totals[:, :, 1:])
-    _reward(certifier.trials, names, ones, totals[:, :, 0])
+    for accounts in trials.both:
+        accounts.read_log(rows, ones, trials.above_floors(accounts, rows, totals[:, :, 1:]))
+    _reward(trials, rows, ones, totals[:, :, 0])
     certifier.num_episodes += number
     certifier.num_traces += number
     proposer.model.observe_all(made.states, made.actions)
@@ -114,23 +111,11 @@ def _shares(plan: Plan, made: Traced) -> Array:
     return np.ascontiguousarray(shares.T)
 
 
-def _credit(accounts: Accounts, names: tuple[str, ...], shares: Array, utilities: Array) -> None:
-    """Credit candidates with E episodes: shares (n, E) and utilities (n, E, m)."""
-    rows = np.array([accounts.row(name) for name in names], dtype=np.int64)
-    known = rows >= 0
-    rows, shares, utilities = rows[known], shares[known], utilities[known]
-    utilities = np.ascontiguousarray(np.maximum(utilities, accounts.wealth.least[rows][:, None]))
-    credit_episodes(accounts.wealth, rows, np.ascontiguousarray(shares), utilities)
-
-
-def _reward(trials: Trials, names: tuple[str, ...], shares: Array, rewards: Array) -> None:
-    """Add the rewards (n, E) of candidates, by their shares (n, E)."""
-    rows = np.array([trials.accounts.row(name) for name in names], dtype=np.int64)
-    known = rows >= 0
+def _reward(trials: Trials, rows: IntArray, shares: Array, rewards: Array) -> None:
+    """Add the rewards (n, E) of candidates in these rows, by their shares (n, E)."""
     for g, sums in enumerate((shares * rewards, shares)):  # one after another, as the plain loop adds them
-        before = trials.ranking.rewards[rows[known], g]
-        added = np.column_stack([before, sums[known]])
-        trials.ranking.rewards[rows[known], g] = np.cumsum(added, axis=1)[:, -1]
+        added = np.column_stack([trials.ranking.rewards[rows, g], sums])
+        trials.ranking.rewards[rows, g] = np.cumsum(added, axis=1)[:, -1]
 
 
 LOOPS: dict[tuple[type, type], CompiledLoop] = {(LinearCMDP, SafeAgent): play_episodes}

@@ -5,7 +5,6 @@ Episodes before which a candidate may be proposed are played by the plain loop, 
 
 from dataclasses import replace
 from functools import lru_cache
-from operator import is_
 
 import numpy as np
 
@@ -33,55 +32,50 @@ def play_episodes(
     may_void = (agent.task.least_totals > cmdp.task.least_totals).any()
     if may_void or proposer.model.signals is not None or columns.totals is None:
         return False
-    known = _known(cmdp, streams)
+    world, law = _world(cmdp, streams)
     while k < stop:
         changes = agent.candidates or certifier.goal() is not None
         if changes or certifier.invalid_reason or certifier.accounts.pending or certifier.trials.base:
-            play_episode(known.world, agent, columns, k)
+            play_episode(world, agent, columns, k)
             k += 1
         else:
             ahead = min(max(certifier.episodes_to_look, 1), proposer.model.episodes_to_refactoring())
-            k = _play_stretch(known, agent, certifier, proposer, columns, k, min(k + ahead, stop))
+            k = _play_stretch(world, law, agent, certifier, proposer, columns, k, min(k + ahead, stop))
     return True
 
 
-class Known:
-    """What the loop of one run keeps between its calls: the world, its law, and the policies on trial as arrays."""
-
-    def __init__(self, cmdp: LinearCMDP, streams: Streams) -> None:
-        self.world = ListedWorld(cmdp, streams)
-        self.law = Law(cmdp.P, self.world.kernel, cmdp._reward, np.stack(cmdp._utilities), cmdp.task.initial_state)
-        self._policies: list[Policy | None] = []
-
-    def on_trial(self, certifier: Observation) -> OnTrial:
-        """Return the policies on trial as arrays by row, with zeros in free rows; made again when they change."""
-        trials, cmdp = certifier.trials, self.world.problem
-        if not (len(self._policies) == len(trials.policies) and all(map(is_, self._policies, trials.policies))):
-            self._policies = list(trials.policies)
-            n, m, shape = len(self._policies), certifier.task.num_constraints, cmdp.P.shape[:3]
-            tables, running, values = np.zeros((n, *shape)), np.zeros((n, *shape)), np.zeros((n, 1 + m))
-            for i, policy in enumerate(self._policies):
-                if policy is not None:
-                    tables[i], running[i], values[i] = policy.table(), self.world.sums(policy), cmdp.values(policy)
-            self._arrays = OnTrial(
-                tables, running, values, np.array(trials.lams), certifier.accounts.thresholds, np.zeros(n),
-                np.full(n, -1), np.zeros(m), np.zeros((1, shape[0], n)), np.zeros((1, n)), np.zeros(n),
-            )  # fmt: skip
-        return self._arrays._replace(thresholds=certifier.accounts.thresholds)  # a callback may change them
+@lru_cache(maxsize=1)
+def _world(cmdp: LinearCMDP, streams: Streams) -> tuple[ListedWorld, Law]:
+    """Return the world of a run and its law; kept for the next stretch of the same run."""
+    world = ListedWorld(cmdp, streams)
+    return world, Law(cmdp.P, world.kernel, cmdp._reward, np.stack(cmdp._utilities), cmdp.task.initial_state)
 
 
-_known = lru_cache(maxsize=1)(Known)
+@lru_cache(maxsize=1)
+def _on_trial(world: ListedWorld, lams: tuple[float, ...], *policies: Policy | None) -> OnTrial:
+    """Return the policies on trial as arrays by row, with zeros in free rows; kept until they change."""
+    cmdp, n, m = world.problem, len(policies), world.problem.task.num_constraints
+    shape = cmdp.P.shape[:3]
+    tables, running, values = np.zeros((n, *shape)), np.zeros((n, *shape)), np.zeros((n, 1 + m))
+    for i, policy in enumerate(policies):
+        if policy is not None:
+            tables[i], running[i], values[i] = policy.table(), world.sums(policy), cmdp.values(policy)
+    return OnTrial(
+        tables, running, values, np.array(lams), np.zeros(m), np.zeros(n),
+        np.full(n, -1), np.zeros(m), np.zeros((1, shape[0], n)), np.zeros((1, n)), np.zeros(n),
+    )  # fmt: skip
 
 
 def _play_stretch(
-    known: Known, agent: SafeAgent, certifier: Observation, proposer: SoftmaxProposer, columns: Columns,
-    start: int, stop: int,
+    world: ListedWorld, law: Law, agent: SafeAgent, certifier: Observation, proposer: SoftmaxProposer,
+    columns: Columns, start: int, stop: int,
 ) -> int:  # fmt: skip
     """Play a stretch in which no candidate is added; return the first episode that is not played."""
-    model, trials, streams = proposer.model, certifier.trials, known.world.streams
-    on_trial = known.on_trial(certifier)
+    model, trials, streams = proposer.model, certifier.trials, world.streams
+    # a callback may change the thresholds
+    on_trial = _on_trial(world, tuple(trials.lams), *trials.policies)._replace(thresholds=certifier.accounts.thresholds)
     done, lacking = play(
-        known.law, on_trial, certifier.accounts.wealth, trials.ranking, (model.arrays, model.slots, model._phi),
+        law, on_trial, certifier.accounts.wealth, trials.ranking, (model.arrays, model.slots, model._phi),
         (streams.choices, streams.transitions, streams.mixing),
         (columns.facts, columns.draws or NO_DRAWS, columns.totals),
         (start, stop, certifier.num_episodes, agent._num_plans),

@@ -339,10 +339,8 @@ class Columns:
 
     def sample(self, k: int, bounds: Mapping[str, Array], plan: Plan) -> None:
         """Note what is proved of each policy after k episodes, and the plan that was deployed last."""
-        policy = plan.policy
-        alone = INCUMBENT if plan.source == "safe" else policy.name if isinstance(policy, Policy) else ""
-        weights = dict(zip(policy.names, policy.weights.tolist(), strict=True)) if isinstance(policy, Mixture) else {}
-        self._samples.append((k, {name: bound.copy() for name, bound in bounds.items()}, weights or {alone: 1.0}))
+        weights = dict(zip(plan.parts.names, plan.parts.weights.tolist(), strict=True))
+        self._samples.append((k, {name: bound.copy() for name, bound in bounds.items()}, weights))
 
     def _history(self, m: int) -> History | None:
         if not self._samples:
