@@ -13,7 +13,7 @@ from episafe.certify.replays import ListedReplays, Replays, read_trace
 from episafe.certify.traces import TraceProposer, empirical_model
 from episafe.core.agent import Candidate
 from episafe.core.task import Task
-from episafe.envs.inventory import Inventory
+from episafe.envs.real import Inventory
 from episafe.kernels.replay import forecast_bound
 from episafe.kernels.wealth import BETS
 from episafe.problems.moves import ListedMove

@@ -101,7 +101,7 @@ def test_dope_with_its_authors_constants_is_the_extended_linear_program():
 def test_optcmdp_is_the_extended_linear_program():
     for task, episodes, bonus, counts in problems():
         agent = learned(es.OptCMDP(task, K, DELTA, bonus), episodes)
-        plan, box = agent.plan(), agent.counts.box(es.Radius.efroni(task, agent.confidence))
+        plan, box = agent.plan(), agent.counts.box(es.Radius.bernstein(task, agent.confidence, 6))
         value = slow.optcmdp(told(task), counts, K, DELTA, bonus)
         assert (plan.bounds[0] >= task.thresholds[0]) == (value is not None)
         if value is not None:

@@ -6,9 +6,7 @@ import numpy as np
 import pytest
 
 import episafe as es
-from episafe.envs.battery import Battery
-from episafe.envs.cloud import Cloud
-from episafe.envs.inventory import Inventory, poisson
+from episafe.envs.real import Battery, Cloud, Inventory, poisson
 from episafe.problems.moves import ChanceLaw
 from episafe.problems.rules import Rules, listed, listed_task
 

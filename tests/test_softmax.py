@@ -524,8 +524,7 @@ def test_the_theorems_constants_satisfy_their_recipe():
     assert c.lam_max == pytest.approx(8 * H_kappa**2 * (c.B_dagger + 1) / xi)
     assert c.kappa <= xi**2 / (32 * H_kappa**2 * (c.B_dagger + 1)) * (1 + 1e-9)
     sizes = c.scope
-    logs = theory.theorem(sizes)
-    cover = theory.ln_value_cover(sizes, logs, "u", -math.log(sizes.num_samples))
+    cover = theory.ln_value_cover(sizes, theory.theorem(sizes), "u", 1 / sizes.num_samples)
     d, K = sizes.dim, sizes.num_episodes
     radius = H * (
         sizes.norm_bound + 2 * math.sqrt(d / 2 * math.log1p(K)) + 2 * math.sqrt(cover + math.log(3 * H / 0.05))

@@ -17,7 +17,7 @@ _NAMES = {
     "tail": "problems.chance",
     "make": "envs",
     "from_gymnasium": "gym.adapter",
-    "stable_baselines": "gym.models",
+    "stable_baselines": "gym.adapter",
     "features": "problems.features",
     "Infeasible": "core.errors",
     "InvalidProblem": "core.errors",

@@ -85,7 +85,7 @@ class OPLB(BanditAgent):
         r_hat, _, beta = self.estimates(arms)
         f = r_hat + (1 + 2 * self.task.norm_bound / (self.known_utility - b[0])) * self.C * beta
         f, g = np.append(f, safe @ f), np.append(g, self.known_utility)[None]  # the incumbent is the last choice
-        choices, lam = best_policy(f, g, b, np.zeros(len(f)))
+        choices, lam = best_policy(f, g, b, np.eye(len(f))[np.argmax(g[0])])
         return self.as_plan(arms, choices[:-1] + choices[-1] * safe, means(choices, g), lam)
 
     def settings(self) -> Settings:

@@ -70,7 +70,7 @@ class DOPE(CountingAgent):
         slack = float(task.slacks.min())
         constants = Constants(H**2 / slack, H, 0, 0, kappa=1, lam_max=0, num_halvings=0)
         first = math.ceil(bonus**2 * S**2 * A * H**3 / slack**2)
-        radius = Radius.bura(task, Confidence(delta, bonus, num_episodes))
+        radius = Radius.bernstein(task, Confidence(delta, bonus, num_episodes), 2, cap=bonus)
         return cls(task, constants, replan, radius=radius, num_safe_episodes=first, label="dope-authors")
 
     def decide(self) -> Plan:

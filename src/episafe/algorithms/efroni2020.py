@@ -1,7 +1,7 @@
 """The agents of Efroni et al. 2020: optimism in reward and utility, by linear programs or by steps of a multiplier.
 
 All are after Efroni, Mannor and Pirotta, arXiv 2003.02189, whose text was not available. The radius γ
-(`Radius.efroni`) is the one that the released code of Bura et al. 2022 attributes to them, with the logarithm of the
+(`Radius.bernstein`) is the one that the released code of Bura et al. 2022 attributes to them, with the logarithm of the
 released code of Kitamura et al. 2024. Reward and utility are known, so that nothing is added to them for learning them.
 The bound ρ of the multipliers is made of the incumbent's least slack ξ.
 """
@@ -29,7 +29,7 @@ from episafe.linear.counts import (
 
 def box_of(agent: CountingAgent) -> KernelBox:
     """Return the box 𝒫 of an agent."""
-    return agent.counts.box(Radius.efroni(agent.task, agent.confidence))
+    return agent.counts.box(Radius.bernstein(agent.task, agent.confidence, 6))
 
 
 @register(

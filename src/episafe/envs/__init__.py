@@ -5,15 +5,12 @@ from typing import Literal
 
 import numpy as np
 
-from episafe.core.checks import as_count
-from episafe.envs.battery import battery
-from episafe.envs.cloud import cloud
+from episafe.core.checks import as_count, require
 from episafe.envs.common import defaults_of, described_options
 from episafe.envs.grids import box, cliff, rover
-from episafe.envs.inventory import inventory
 from episafe.envs.literature import dirichlet, jobs, media, queue, ring, riverswim, stepmix
 from episafe.envs.paper import linear, streaming, tabular
-from episafe.envs.shop import shop
+from episafe.envs.real import battery, cloud, inventory, shop
 from episafe.problems.linear import LinearCMDP
 
 ENVIRONMENTS: dict[str, Callable[..., LinearCMDP]] = {made.__name__: made for made in (
@@ -40,8 +37,7 @@ def make(name: str, seed: int = 0, variant: Literal["released", "text"] = "relea
         50
     """
     described = described_options("environment", ENVIRONMENTS, name, options)
-    if variant not in ("released", "text"):
-        raise ValueError(f'variant must be "released" or "text", got {variant!r}')
+    require(variant in ("released", "text"), f'variant must be "released" or "text", got {variant!r}', ValueError)
     seed, given = as_count("seed", seed, 0), options | {"variant": variant} if name in PAPER else options
     made = ENVIRONMENTS[name](np.random.default_rng(seed), **given)
     H, S, A, _ = made.P.shape

@@ -6,7 +6,6 @@ from typing import Any
 import numpy as np
 
 from episafe.core.checks import as_count
-from episafe.core.errors import InvalidProblem
 from episafe.core.types import Array
 from episafe.envs.common import described_options
 from episafe.problems.bandit import Ellipsoid, LinearBandit
@@ -50,7 +49,7 @@ def finite(
 
     Each utility after the first comes from a stream of its own. The incumbent's arms are then those of the largest sum.
     """
-    _require_at_least("num_arms", num_arms, 3)
+    as_count("num_arms", num_arms, 3)  # the incumbent plays three of them
     others = rng.spawn(num_constraints - 1)
     arms = _directions(rng, num_arms, dim) * rng.uniform(0.5, 1, size=(num_arms, 1))
     theta_r, theta_u = _directions(rng, 2, dim)
@@ -115,18 +114,13 @@ def catalogue(rng: np.random.Generator, *, num_items: int = 40, slack: float = 0
     The utility is the margin. Cheap and popular items are clicked and earn little; the incumbent shows the items of
     best margin. The data are invented: features in [0, 1], click rates of 5 to 45 %, margins with noise.
     """
-    _require_at_least("num_items", num_items, 4)
+    as_count("num_items", num_items, 4)  # the incumbent shows four of them
     popularity, price, novelty = rng.beta(2, 3, size=(3, num_items))
     department = np.eye(4)[rng.integers(4, size=num_items)]
     arms = np.column_stack([popularity, price, novelty, department]) / 2
     theta_r = np.concatenate([[0.6, -0.4, 0.1], rng.uniform(0.25, 0.45, size=4)])
     theta_u = np.concatenate([[-0.1, 0.6, 0.1], rng.uniform(0.0, 0.3, size=4)])
     return _with_best(4, theta_r, theta_u, arms, noise=0.5, norm_bound=1.2, slack=slack, clicks=True)
-
-
-def _require_at_least(name: str, value: int, least: int) -> None:
-    if value < least:
-        raise InvalidProblem(f"{name} must be at least {least}, got {value}: the incumbent plays {least} of them")
 
 
 def _directions(rng: np.random.Generator, number: int, dim: int) -> Array:

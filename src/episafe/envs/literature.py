@@ -10,6 +10,7 @@ from itertools import product
 
 import numpy as np
 
+from episafe.core.checks import as_count
 from episafe.core.types import Array
 from episafe.envs.common import check_range, cost_limited, stationary
 from episafe.envs.paper import FAST, MAX_DRAWS, buffer_kernel, draw_feasible
@@ -79,8 +80,7 @@ def riverswim(
     The river is that of Osband, Russo, Van Roy, "(More) Efficient Reinforcement Learning via Posterior Sampling"
     (NeurIPS 2013), after Strehl and Littman 2008; the limit on strokes is ours. A slack of None is H/4.
     """
-    if num_states < 2:
-        raise ValueError("num_states must be at least 2: a river has a mouth and an upper end")
+    as_count("num_states", num_states, 2)  # a river has a mouth and an upper end
     kernel, last = np.zeros((num_states, 2, num_states)), num_states - 1
     for s in range(num_states):
         kernel[s, LEFT, max(s - 1, 0)] = 1.0
@@ -140,8 +140,7 @@ def queue(
     """
     check_range("throughput", throughput, 0, 1)
     check_range("effort", effort, 0, 1)
-    if num_constraints not in (1, 2) or isinstance(num_constraints, bool):
-        raise ValueError(f"num_constraints must be 1 or 2, got {num_constraints!r}: the throughput, and the service")
+    as_count("num_constraints", num_constraints, 1, 3)  # the throughput, and the service
     rates = np.array(list(product(np.linspace(0.1, 0.5, num_levels), np.linspace(0.1, 0.9, num_levels))))
     kernel, admitted = _moves(rates, buffer_length)
     short = 1 - np.arange(buffer_length + 1) / buffer_length

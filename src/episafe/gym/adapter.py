@@ -12,7 +12,7 @@ import gymnasium
 import numpy as np
 from numpy.typing import ArrayLike
 
-from episafe.core.checks import TOLERANCE, as_count, as_number, as_scale
+from episafe.core.checks import TOLERANCE, as_count, as_number, as_scale, require
 from episafe.core.errors import Infeasible, InvalidProblem
 from episafe.core.policy import Policy
 from episafe.core.task import Constraint, OneHot, Task
@@ -69,17 +69,13 @@ class Limit(NamedTuple):
         """Return the limit on utilities in [0, 1]."""
         unit, slack = self.total_unit(horizon), self.slack and self.slack / self.width
         b = (self.kept - unit.offset) / unit.factor
-        if b + (slack or 0.0) > horizon + TOLERANCE:
-            raise Infeasible(
-                f"the limit {self.kept:g} with slack {self.slack or 0:g} cannot be kept in {horizon} steps: relax one"
-            )
+        fault = f"the limit {self.kept:g} with slack {self.slack or 0:g} cannot be kept in {horizon} steps: relax one"
+        require(b + (slack or 0.0) <= horizon + TOLERANCE, fault, Infeasible)
         least = 0.0 if self.worst is None else max((self.worst - unit.offset) / unit.factor, 0.0)
-        if b <= 0 or (self.worst is not None and least >= b):
-            text = "" if self.worst is None else f" and no total worse than {self.worst:g}"
-            raise InvalidProblem(
-                f"no episode can break the limit {self.kept:g} on the {self.signal} in [{self.low:g}, {self.high:g}] "
-                f"per step{text}: give the limit on the total of {horizon} steps, in the units of the {self.signal}"
-            )
+        steps = f"the {self.signal} in [{self.low:g}, {self.high:g}] per step"
+        text = "" if self.worst is None else f" and no total worse than {self.worst:g}"
+        remedy = f"give the limit on the total of {horizon} steps, in the units of the {self.signal}"
+        require(least < b, f"no episode can break the limit {self.kept:g} on {steps}{text}: {remedy}")
         return Constraint(utility, b, slack, self.name or self.signal, least)
 
 
@@ -159,30 +155,29 @@ class GymCMDP(PlayedCMDP):
         action_names: Sequence[str] = (),
         units: Mapping[str, str] | None = None,
     ) -> None:
-        if not isinstance(env, gymnasium.Env):
-            raise InvalidProblem(f"env must be a Gymnasium environment, got {env!r}: make one, or derive its class")
+        is_env = isinstance(env, gymnasium.Env)
+        require(is_env, f"env must be a Gymnasium environment, got {env!r}: make one, or derive its class")
         H, limit = as_count("horizon", horizon), _time_limit(env)
-        if limit is not None and limit != H:
-            raise InvalidProblem(
-                f"the environment's own time limit is {limit} steps and the horizon {H}: make the environment with "
-                f"gymnasium.make(…, max_episode_steps={H}), or give horizon={limit}"
-            )
+        remedy = f"make the environment with gymnasium.make(…, max_episode_steps={H}), or give horizon={limit}"
+        fault = f"the environment's own time limit is {limit} steps and the horizon {H}: {remedy}"
+        require(limit in (None, H), fault)
         on_utility, on_cost = (threshold, utility_range, least_total), (cost_limit, cost_range, episode_cost_max)
         limits = _read_limits({"utility": on_utility, "cost": on_cost}, slack)
         self._named = bool(limits[0].name)
-        if cost is not None and [one.signal for one in limits] != ["cost"]:
-            raise InvalidProblem("cost=… needs exactly one limit, cost_limit=…: give that")
+        alone = [one.signal for one in limits] == ["cost"]
+        require(cost is None or alone, "cost=… needs exactly one limit, cost_limit=…: give that")
         utilities = _by_name("utility", utility, [one.name for one in limits])
-        if utility is not None and (isinstance(utility, Mapping) != self._named or None in utilities.values()):
-            raise InvalidProblem(f"utility must be {'{name: function}, all names' if self._named else 'one function'}")
+        fits = isinstance(utility, Mapping) == self._named and None not in utilities.values()
+        wanted = "{name: function}, all names" if self._named else "one function"
+        require(utility is None or fits, f"utility must be {wanted}")
         self.env, self._H, self._cost, self._reward_range = env, H, cost, _range("reward", reward_range)
         self.limits = self._reports = limits
         self._observations = seen = observations_of(env.observation_space)
         self._num_actions, self._action = numbered_actions(env.action_space)
         starts = [self._reset_env(seed) for seed in range(STARTS_COMPARED)]
         self._first, varies = starts[0], any(not _same(one, starts[0]) for one in starts)
-        if varies and random_start is False:
-            raise InvalidProblem("the start is random: resets with different seeds differ; give random_start=True")
+        fault = "the start is random: resets with different seeds differ; give random_start=True"
+        require(not varies or random_start is not False, fault)
         self.random_start = varies if random_start is None else bool(random_start)
         self.seed(secrets.randbelow(2**31))  # fresh randomness: seeds 0, 1, … would be the same in every process
         self._h, self._state, self._total = H, self._first, 0.0
@@ -247,8 +242,8 @@ class GymCMDP(PlayedCMDP):
         for one in self.limits:
             name = one.name or one.signal
             found[name] = one.total_unit(self._H, texts.get(name, ""))
-        if unknown := [name for name in texts if name not in found]:
-            raise InvalidProblem(f"units has {unknown[0]!r}: give units for {', '.join(found)} only")
+        unknown = [name for name in texts if name not in found]
+        require(not unknown, f"units has {unknown}: give units for {', '.join(found)} only")
         return found
 
     def __repr__(self) -> str:
@@ -411,6 +406,22 @@ class GymCMDP(PlayedCMDP):
 from_gymnasium = GymCMDP
 
 
+def stable_baselines(model: Any) -> Callable[[int, Any], Array]:
+    """Return the policy of a model trained with Stable-Baselines3: in each state, its deterministic action.
+
+    The model must have finite actions, and be trained on the observations that the problem's environment gives.
+    """
+    space = model.action_space
+    finite = isinstance(space, gymnasium.spaces.Discrete)
+    require(finite, f"episafe needs finite actions; the model acts in {space}: train it with Discrete actions")
+
+    def probabilities(h: int, observation: Any) -> Array:
+        """Return 1 for the action that the model predicts, 0 for the others."""
+        return np.eye(int(space.n))[int(model.predict(observation, deterministic=True)[0]) - int(space.start)]
+
+    return probabilities
+
+
 def _scaled(signal: str, raw: Any, low: float, high: float) -> float:
     """Return a raw signal in [0, 1]; raise if it is outside its range."""
     if type(raw) not in (float, int) or not low - TOLERANCE <= raw <= high + TOLERANCE:
@@ -440,8 +451,7 @@ def _range(name: str, given: Any) -> tuple[float, float]:
         low, high = (as_number(f"{name}_range", end) for end in given)
     except (TypeError, ValueError) as error:
         raise InvalidProblem(f"{name}_range must be a pair (lowest, highest), got {given!r}") from error
-    if not low < high:
-        raise InvalidProblem(f"{name}_range must have lowest < highest, got {given!r}: give the lowest first")
+    require(low < high, f"{name}_range must have lowest < highest, got {given!r}: give the lowest first")
     return low, high
 
 
@@ -449,20 +459,17 @@ def _read_limits(given: Mapping[str, tuple[PerLimit, object, PerLimit]], slack: 
     """Return the limits from the user's arguments: threshold, range and worst total by signal."""
     kept = {signal: limit for signal, (limit, _, _) in given.items() if limit is not None}
     named = any(isinstance(limit, Mapping) for limit in kept.values())
-    if not kept or (len(kept) > 1 and not named):
-        raise InvalidProblem(
-            'give exactly one of threshold (a lower limit on info["utility"]) and cost_limit (an upper limit on '
-            'info["cost"]), or mappings by name'
-        )
+    one_of = 'threshold (a lower limit on info["utility"]) and cost_limit (an upper limit on info["cost"])'
+    require(len(kept) == 1 or (kept and named), f"give exactly one of {one_of}, or mappings by name")
     limits: list[Limit] = []
     for signal, (limit, ranges, worst) in given.items():
         if limit is None:
-            if ranges is not None or worst is not None:
-                raise InvalidProblem(f"{signal}_range or {WORST[signal]} is given, but no limit is on the {signal}")
+            fault = f"{signal}_range or {WORST[signal]} is given, but no limit is on the {signal}"
+            require(ranges is None and worst is None, fault)
             continue
         for argument, value in ((LIMIT[signal], limit), ("slack", slack)):
-            if named and value is not None and not isinstance(value, Mapping):
-                raise InvalidProblem(f"{argument} is {value!r} beside limits by name: give {{name: {argument}}}")
+            fault = f"{argument} is {value!r} beside limits by name: give {{name: {argument}}}"
+            require(not named or value is None or isinstance(value, Mapping), fault)
         each = limit if isinstance(limit, Mapping) else {"": limit}
         ranges, worst = _by_name(f"{signal}_range", ranges, each), _by_name(WORST[signal], worst, each)
         for name, value in each.items():
@@ -478,10 +485,8 @@ def _by_name(argument: str, given: object, names: Iterable[str]) -> dict[str, An
     """Return an argument by the names of the limits: None if a mapping lacks a name; a single value is used for all."""
     if not isinstance(given, Mapping):
         return dict.fromkeys(names, given)
-    if not given.keys() <= set(names):
-        raise InvalidProblem(
-            f"{argument} is given for {', '.join(map(repr, given))}, the limits are {', '.join(names)}: correct that"
-        )
+    fault = f"{argument} is given for {', '.join(map(repr, given))}, the limits are {', '.join(names)}: correct that"
+    require(given.keys() <= set(names), fault)
     return dict.fromkeys(names) | dict(given)
 
 

@@ -13,6 +13,7 @@ from typing import Any
 import gymnasium.spaces as spaces
 import numpy as np
 
+from episafe.core.checks import require
 from episafe.core.errors import InvalidEpisode, InvalidProblem
 from episafe.core.types import Array, Encoder, State, View
 
@@ -178,11 +179,8 @@ def numbered_actions(space: Space) -> tuple[int, Action]:
     low, high = _bounds(space)
     sizes = _sizes(low, high)
     count = math.prod(sizes)
-    if count > MOST_ACTIONS:
-        raise InvalidProblem(
-            f"the action space {space} has {count} actions, more than {MOST_ACTIONS}: wrap the environment so that it "
-            "offers fewer"
-        )
+    fault = f"the action space {space} has {count} actions, more than {MOST_ACTIONS}"
+    require(count <= MOST_ACTIONS, f"{fault}: wrap the environment so that it offers fewer")
     if isinstance(space, spaces.Discrete):
         return count, int(space.start).__add__
     table = (np.stack(np.unravel_index(np.arange(count), sizes), axis=1) + low).astype(space.dtype)

@@ -2,8 +2,7 @@
 
 It is linear in the policy, so that an optimal policy mixes at most m + 1 actions.
 
-- Finitely many arms, one limit: a secant search on the multiplier (`tabular_optimum.best_mixture`).
-- Finitely many arms, several limits: the simplex method, which starts at the incumbent.
+- Finitely many arms: the simplex method, which starts at the safest arm or, with several limits, the incumbent.
 - A centred ball or ellipsoid, one limit: with x = Lᵀa, M = LLᵀ, and W = L⁻¹Λ⁻¹L⁻ᵀ = VwVᵀ the set is the unit ball of
   y = Vᵀx and ‖a‖_{Λ⁻¹} = ‖y‖_w. There f(y) = pᵀy + c_f‖y‖_w, g(y) = qᵀy − c_g‖y‖_w, and the optimum is
   min_{λ≥0} max_y f(y) + λ(g(y) − b). `chords` closes the duality gap; `maximise` solves the inner step.
@@ -16,7 +15,7 @@ import numpy as np
 from episafe.core.types import Array
 from episafe.kernels.compilation import kernel
 from episafe.kernels.mixture import payer_share, solve
-from episafe.kernels.tabular_optimum import best_mixture, passes
+from episafe.kernels.tabular_optimum import passes
 
 CHORDS = 200  # the gap falls by a factor of about four per step, so that 25 are usual
 GAP = 1e-13  # relative to the size of the terms: the rounding of a difference in float64
@@ -27,28 +26,14 @@ SAME = 1e-14  # eigenvalues within this share of the largest belong to its eigen
 def best_policy(f: Array, g: Array, thresholds: Array, safe: Array) -> tuple[Array, float]:
     """Return the best policy (n,) over arms and the sum of its multipliers; 0 and NaN if there is none.
 
-    f (n,), g (m, n), b (m,). Several limits need the incumbent's probabilities `safe` (n,), which must keep g ≥ b.
+    f (n,), g (m, n), b (m,). The incumbent, probabilities `safe` (n,), is one more arm; it must keep several limits.
     """
-    values, policy = np.vstack([f, g]), np.zeros(len(f))
-    if len(thresholds) == 1:
-        found = best_mixture(lambda weights: _best_arm(values, weights), thresholds)
-        if np.isinf(found.multipliers[0]):
-            return policy, math.nan
-        for share, arm in found.parts:
-            policy[arm] += share
-        return policy, float(found.multipliers[0])
-    if not passes(means(safe, g), thresholds):
-        return policy, math.nan
-    lower = np.vstack([means(safe, g), g.T])  # the incumbent is one more arm, the first
-    scores, in_use = np.append(safe @ f, f), np.ones(1 + len(f), dtype=np.int64)
-    weights, multipliers = solve(scores, lower, thresholds, in_use, 0)
+    lower, scores = np.vstack([means(safe, g), g.T]), np.append(safe @ f, f)
+    base = int(np.argmax(lower[:, 0])) if len(thresholds) == 1 else 0
+    if not passes(lower[base], thresholds):
+        return np.zeros(len(f)), math.nan
+    weights, multipliers = solve(scores, lower, thresholds, np.ones(len(scores), dtype=np.int64), base)
     return weights[1:] + weights[0] * safe, float(multipliers.sum())
-
-
-def _best_arm(values: Array, weights: Array) -> tuple[Array, int]:
-    """Return the values (2,) and the number of the arm of largest weighted value."""
-    arm = int(np.argmax(weights @ values))
-    return values[:, arm], arm
 
 
 def means(policy: Array, values: Array) -> Array:

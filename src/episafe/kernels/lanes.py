@@ -6,6 +6,7 @@ array. + − · / and the functions below act on each lane by itself, so that a 
 for bit, on every machine. A number among lanes stands for eight of itself; functions of numbers alone give a number.
 """
 
+import math
 import operator
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -28,6 +29,8 @@ LOG2_E = 1.4426950408889634
 LN_2 = 0.6931471805599453
 LN_2_HIGH, LN_2_LOW = 6.93147180369123816490e-01, 1.90821492927058770002e-10  # the sum is ln 2; k·high is exact
 INTEGER = 6755399441055744.0  # 1.5·2⁵²: adding it rounds to an integer, which then stands in the last bits
+TAYLOR = tuple(1.0 / math.factorial(n) for n in range(13, -1, -1))  # of eˣ
+ODD = tuple(2.0 / n for n in range(21, 1, -2))  # of ln m
 OPERATIONS = {
     operator.add: "fadd",
     operator.iadd: "fadd",
@@ -158,24 +161,14 @@ def times_power(typing_context, x, shifted):  # type: ignore[no-untyped-def]
     return _each(generate, x, shifted)
 
 
-def _exponent(builder: ir.IRBuilder, x: ir.Value) -> ir.Value:
-    bits = _bits(builder, x)
-    return builder.ashr(builder.sub(bits, _constant(bits.type, ROOT_HALF_BITS)), _constant(bits.type, MANTISSA))
-
-
 @function
 def exponent(typing_context, x):  # type: ignore[no-untyped-def]
     """e of x = 2ᵉ m with √½ ≤ m < √2, for normal x > 0."""
-    return _each(lambda builder, x: builder.sitofp(_exponent(builder, x), x.type), x)
-
-
-@function
-def mantissa(typing_context, x):  # type: ignore[no-untyped-def]
-    """m of x = 2ᵉ m with √½ ≤ m < √2, for normal x > 0."""
 
     def generate(builder: ir.IRBuilder, x: ir.Value) -> ir.Value:
-        bits, e = _bits(builder, x), _exponent(builder, x)
-        return builder.bitcast(builder.sub(bits, builder.shl(e, _constant(e.type, MANTISSA))), x.type)
+        bits = _bits(builder, x)
+        e = builder.ashr(builder.sub(bits, _constant(bits.type, ROOT_HALF_BITS)), _constant(bits.type, MANTISSA))
+        return builder.sitofp(e, x.type)
 
     return _each(generate, x)
 
@@ -231,43 +224,28 @@ def store(typing_context, array, index, x):  # type: ignore[no-untyped-def]
 
 
 @inlined_kernel
+def polynomial(x, coefficients):  # type: ignore[no-untyped-def]
+    """The polynomial in x by Horner's rule, highest power first."""
+    value = fma(0.0, x, coefficients[0])  # so that it has the type of x
+    for c in coefficients[1:]:
+        value = fma(value, x, c)
+    return value
+
+
+@inlined_kernel
 def exp(x):  # type: ignore[no-untyped-def]
     """eˣ for |x| < 700: with k = round(x/ln 2) and |r| ≤ ln √2, e^x = 2^k e^r, and e^r by its Taylor sum. NaN stays."""
     shifted = fma(x, LOG2_E, INTEGER)
     k = shifted - INTEGER
-    r = fma(k, -LN_2_LOW, fma(k, -LN_2_HIGH, x))
-    e_r = 1.0 / 6227020800.0
-    e_r = fma(e_r, r, 1.0 / 479001600.0)
-    e_r = fma(e_r, r, 1.0 / 39916800.0)
-    e_r = fma(e_r, r, 1.0 / 3628800.0)
-    e_r = fma(e_r, r, 1.0 / 362880.0)
-    e_r = fma(e_r, r, 1.0 / 40320.0)
-    e_r = fma(e_r, r, 1.0 / 5040.0)
-    e_r = fma(e_r, r, 1.0 / 720.0)
-    e_r = fma(e_r, r, 1.0 / 120.0)
-    e_r = fma(e_r, r, 1.0 / 24.0)
-    e_r = fma(e_r, r, 1.0 / 6.0)
-    e_r = fma(e_r, r, 0.5)
-    e_r = fma(e_r, r, 1.0)
-    e_r = fma(e_r, r, 1.0)
-    return times_power(e_r, shifted)
+    return times_power(polynomial(fma(k, -LN_2_LOW, fma(k, -LN_2_HIGH, x)), TAYLOR), shifted)
 
 
 @inlined_kernel
 def log(x):  # type: ignore[no-untyped-def]
     """ln x for normal x > 0: x = 2^e m, √½ ≤ m < √2, f = (m−1)/(m+1), ln m = 2f(1 + f²/3 + f⁴/5 + …). NaN stays."""
-    m = mantissa(x)
+    e = exponent(x)
+    m = times_power(x, INTEGER - e)
     f = (m - 1.0) / (m + 1.0)
     s = f * f
-    series = 2.0 / 21.0
-    series = fma(series, s, 2.0 / 19.0)
-    series = fma(series, s, 2.0 / 17.0)
-    series = fma(series, s, 2.0 / 15.0)
-    series = fma(series, s, 2.0 / 13.0)
-    series = fma(series, s, 2.0 / 11.0)
-    series = fma(series, s, 2.0 / 9.0)
-    series = fma(series, s, 2.0 / 7.0)
-    series = fma(series, s, 2.0 / 5.0)
-    series = fma(series, s, 2.0 / 3.0)
-    ln_x = fma(exponent(x), LN_2, fma(series * s, f, 2.0 * f))
+    ln_x = fma(e, LN_2, fma(polynomial(s, ODD) * s, f, 2.0 * f))
     return fma(0.0, x, ln_x)  # NaN has a mantissa too

@@ -122,38 +122,36 @@ def best_weights(scores, lower, thresholds, in_use, base):  # type: ignore[no-un
 @kernel
 def solve(scores, lower, thresholds, in_use, base):  # type: ignore[no-untyped-def]
     """Return these weights and the multipliers (m,): what a unit of each utility is worth in scores."""
-    (n, m), (table, basis) = lower.shape, program(scores, lower, thresholds, in_use, base)
-    climb(table, basis)
-    multipliers = np.zeros(m)
+    (n, m), table = lower.shape, program(scores, lower, thresholds, in_use, base)
+    weights, multipliers = climb(table, n, base), np.zeros(m)
     for c in range(m):
         multipliers[c] = max(table[m + 1, n + c], 0.0)
-    return passing_weights(vertex(table, basis, n, base), lower, thresholds, base), multipliers
+    return passing_weights(weights, lower, thresholds, base), multipliers
 
 
 @kernel
 def choose_weights(scores, newest, lower, thresholds, in_use, base, reach):  # type: ignore[no-untyped-def]
     """Return the weights (n,) to deploy; a newest candidate that promises more has `reach` times the gain as bonus."""
-    n, (table, basis) = scores.shape[0], program(scores, lower, thresholds, in_use, base)
-    climb(table, basis)
-    weights, gain = vertex(table, basis, n, base), scores[newest]
+    n, gain = scores.shape[0], scores[newest]
+    weights = climb(program(scores, lower, thresholds, in_use, base), n, base)
     for i in range(n):
         gain -= weights[i] * scores[i]
     if newest != base and newest > 0 and in_use[newest] == 1 and gain > 0.0:
-        favour(table, basis, newest, gain * reach)
-        climb(table, basis)
-        weights = vertex(table, basis, n, base)
+        raised = scores.copy()
+        raised[newest] += gain * reach
+        weights = climb(program(raised, lower, thresholds, in_use, base), n, base)
     return passing_weights(weights, lower, thresholds, base)
 
 
 @kernel
 def program(scores, lower, thresholds, in_use, base):  # type: ignore[no-untyped-def]
-    """Return the table of the simplex method (m + 2, n + m + 2) and the basis (m + 1,) that stands for the base alone.
+    """Return the table of the simplex method (m + 2, n + m + 2), with the basis that stands for the base alone.
 
     With w_base = 1 − Σ x_i it is: max Σ x_i (score_i − score_base) s.t. Σ x_i ≤ 1 and, for all c,
     Σ_i x_i (L_base,c − L_ic) ≤ L_base,c − b_c.
     """
     n, m = lower.shape
-    table, basis = np.zeros((m + 2, n + m + 2)), np.arange(n, n + m + 1)
+    table = np.zeros((m + 2, n + m + 2))
     for i in range(n):
         if in_use[i] == 0 or i == base:
             continue  # a column of zeros never enters
@@ -167,69 +165,40 @@ def program(scores, lower, thresholds, in_use, base):  # type: ignore[no-untyped
         if row < m:
             guard = GUARD * max(1.0, abs(thresholds[row]))
             table[row, n + m + 1] = max(lower[base, row] - thresholds[row] - guard, 0.0)
-    return table, basis
-
-
-@lean_kernel
-def climb(table, basis):  # type: ignore[no-untyped-def]
-    """Pivot until there is nothing to gain."""
-    for _ in range(MOST_PIVOTS):
-        if not pivot(table, basis):
-            break
-
-
-@lean_kernel
-def favour(table, basis, i, bonus):  # type: ignore[no-untyped-def]
-    """Add `bonus` to the score of candidate i in the present table."""
-    objective = basis.shape[0]
-    table[objective, i] -= bonus
-    for row in range(objective):
-        if basis[row] == i:
-            for j in range(table.shape[1]):
-                table[objective, j] += bonus * table[row, j]
+    return table
 
 
 @kernel
-def vertex(table, basis, n, base):  # type: ignore[no-untyped-def]
-    """Return the weights (n,) that the basis stands for."""
-    weights, rest, last = np.zeros(n), 1.0, table.shape[1] - 1
-    for row in range(basis.shape[0]):
+def climb(table, n, base):  # type: ignore[no-untyped-def]
+    """Return the weights (n,) of the optimum: pivot by Bland's rule until there is nothing to gain."""
+    rows, last = table.shape[0] - 1, table.shape[1] - 1
+    basis = np.arange(n, n + rows)
+    for _ in range(MOST_PIVOTS):
+        entering, leaving, least = 0, -1, np.inf
+        while entering < last and table[rows, entering] >= -IMPROVEMENT:
+            entering += 1
+        for row in range(rows if entering < last else 0):
+            if table[row, entering] > IMPROVEMENT:
+                ratio = table[row, last] / table[row, entering]
+                if ratio < least or (ratio == least and basis[row] < basis[leaving]):
+                    leaving, least = row, ratio
+        if leaving < 0:
+            break
+        scale, basis[leaving] = table[leaving, entering], entering
+        for j in range(last + 1):
+            table[leaving, j] /= scale
+        for row in range(rows + 1):
+            factor = table[row, entering]
+            if row != leaving and factor != 0.0:
+                for j in range(last + 1):
+                    table[row, j] -= factor * table[leaving, j]
+    weights, rest = np.zeros(n), 1.0
+    for row in range(rows):
         if basis[row] < n and table[row, last] > NEGLIGIBLE:
             weights[basis[row]] = table[row, last]
             rest -= table[row, last]
     weights[base] = rest if rest > NEGLIGIBLE else 0.0
     return weights
-
-
-@lean_kernel
-def pivot(table, basis):  # type: ignore[no-untyped-def]
-    """Make one step of the simplex method by Bland's rule; return False where there is nothing to gain."""
-    rows, last = basis.shape[0], table.shape[1] - 1
-    entering = -1
-    for j in range(last):
-        if table[rows, j] < -IMPROVEMENT:
-            entering = j
-            break
-    if entering < 0:
-        return False
-    leaving, least = -1, np.inf
-    for row in range(rows):
-        if table[row, entering] > IMPROVEMENT:
-            ratio = table[row, last] / table[row, entering]
-            if ratio < least or (ratio == least and basis[row] < basis[leaving]):
-                leaving, least = row, ratio
-    if leaving < 0:
-        return False
-    scale = table[leaving, entering]
-    for j in range(last + 1):
-        table[leaving, j] /= scale
-    for row in range(rows + 1):
-        factor = table[row, entering]
-        if row != leaving and factor != 0.0:
-            for j in range(last + 1):
-                table[row, j] -= factor * table[leaving, j]
-    basis[leaving] = entering
-    return True
 
 
 @kernel

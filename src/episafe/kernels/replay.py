@@ -155,8 +155,16 @@ def add_moves(tables, weights, P, signals):  # type: ignore[no-untyped-def]
                                 signals[h, s, a, 1 + c] += weight * utilities[row, s, a, w, c]
 
 
-@kernel
-def forecast_bound(means, logs, bets, utilities, ahead, log_term, least, largest):  # type: ignore[no-untyped-def]
+def forecast_bound(
+    means: Array,
+    logs: Array,
+    bets: Array,
+    utilities: Array,
+    ahead: float,
+    log_term: float,
+    least: float,
+    largest: float,
+) -> float:
     """Return the largest μ of the grid with Σ_k W_k e^{ahead·mean ln(1 + λ_k((X − x₀)/(μ − x₀) − 1))} ≥ e^{log_term}.
 
     By bisection, because the wealth falls with μ. `least` if it reaches no point.
@@ -171,21 +179,10 @@ def forecast_bound(means, logs, bets, utilities, ahead, log_term, least, largest
         least: x₀.
         largest: the most that (X − x₀)/(μ − x₀) counts as.
     """
-    G, B, n = means.shape[0], bets.shape[0], utilities.shape[0]
-    low, high, wealth = -1, G, np.empty(B)  # the largest point reached, the least that is not
+    low, high = -1, len(means)  # the largest point reached, the least that is not
     while high - low > 1:
-        g, top = (low + high) // 2, -np.inf
-        for k in range(B):
-            growth = 0.0
-            for e in range(n):
-                growth += np.log1p((min((utilities[e] - least) / (means[g] - least), largest) - 1.0) * bets[k])
-            wealth[k] = logs[g, k] + ahead * growth / n
-            top = max(top, wealth[k])
-        total = 0.0
-        for k in range(B):
-            total += np.exp(wealth[k] - top)
-        if top + np.log(total) >= log_term:
-            low = g
-        else:
-            high = g
-    return means[low] if low >= 0 else least
+        g = (low + high) // 2
+        gains = np.minimum((utilities - least) / (means[g] - least), largest) - 1.0
+        wealth = logs[g] + ahead * np.log1p(np.outer(bets, gains)).mean(axis=1)
+        low, high = (g, high) if np.logaddexp.reduce(wealth) >= log_term else (low, g)
+    return float(means[low]) if low >= 0 else least

@@ -76,10 +76,7 @@ def draw(running, uniform):  # type: ignore[no-untyped-def]
 
 @kernel
 def simulate(policy, kernel, choices, transitions, states, actions):  # type: ignore[no-untyped-def]
-    """Fill `states` (H+1,) after its first, and `actions` (H,), from running sums of π (H, S, A) and P (H, S, A, S).
-
-    P is (1, S, A, S) where steps share it. `choices` and `transitions` are two generators, which are never shared.
-    """
+    """Do the same as `follow` with two generators, which are never shared."""
     for h in range(actions.shape[0]):
         row = min(h, kernel.shape[0] - 1)
         actions[h] = draw(policy[h, states[h]], choices.random())

@@ -113,7 +113,7 @@ class Work(NamedTuple):
     `lane` (1,) is the place of the t asked for last. `lam`, `bound` (m,): those of the decision. `best` (m,): the best
     λ so far, where there are several limits. `further` is a tuple of m − 1 zeros: kernels are compiled for its length,
     since loops over limits cost a tenth where there is one. `guess` (1+m,): t and λ of the last search, which decide
-    what is evaluated together and never the result.
+    what is evaluated together and never the result. `none`: an empty table.
 
     Eight numbers are computed side by side: with features L = 1, and they are eight slots; with counts L = 8, and they
     are one slot at eight λ. Slot i and λ number l stand at i·L + l of `V` (H+1, G, n·L), `Q` (G+1, A, n·L) and `norm`
@@ -137,6 +137,7 @@ class Work(NamedTuple):
     rest: tuple[Any, ...]
     further: tuple[float, ...]
     guess: Array
+    none: Array
 
 
 def empty_dense(phi: Array, ridge: float) -> Dense:
@@ -166,8 +167,8 @@ def new_work(model: Dense | Counts, H: int, m: int) -> Work:
     base, direction, lam, bound, best = (np.zeros(m) for _ in range(5))
     searched = np.full(L, np.nan), np.zeros((m, LANES)), np.full((m + 1, L), np.nan), np.zeros(1, dtype=np.int64)
     values = np.zeros((H + 1, 2 + m, n * L)), np.zeros((3 + m, A, n * L)), np.zeros(n * L)
-    further, guess = (0.0,) * (m - 1), np.zeros(1 + m)
-    return Work(np.zeros((R, A, n)), base, direction, *searched, lam, bound, best, *values, rest, further, guess)
+    others, none = ((0.0,) * (m - 1), np.zeros(1 + m)), np.zeros((0, 0, 0))
+    return Work(np.zeros((R, A, n)), base, direction, *searched, lam, bound, best, *values, rest, *others, none)
 
 
 def widened(array: NDArray[Any], length: int, filling: float = 0) -> NDArray[Any]:

@@ -112,18 +112,19 @@ def position(ts, t):  # type: ignore[no-untyped-def]
 
 
 @lean_kernel
-def admits(model, slots, work, scales, search, t, lower, upper, only, guess, none):  # type: ignore[no-untyped-def]
+def admits(run, t, lower, upper, only, guess):  # type: ignore[no-untyped-def]
     """Return whether V̲ᵘ(s₁) ≥ b for limit `only`, or for all if it is m, at λ = base + t·direction.
 
-    `lower` and `upper` are the bracket of the search. What was evaluated ahead is not evaluated again. No argument is a
-    literal: numba would compile a form for each.
+    `run`: model, slots, work, scales, search. `lower` and `upper` are the bracket of the search. What was evaluated
+    ahead is not evaluated again. No argument is a literal: numba would compile a form for each.
     """
+    model, slots, work, scales, search = run
     if position(work.ts, t) < 0:
         look_ahead(work.ts, t, lower, upper, t in (lower, upper), guess)
         for c in range(work.lams.shape[0]):
             for lane in range(LANES):
                 work.lams[c, lane] = work.base[c] + work.ts[lane % work.ts.shape[0]] * work.direction[c]
-        evaluate(model, slots, work, scales, slots.size, none)
+        evaluate(model, slots, work, scales, slots.size, work.none)
     lane, passes = position(work.ts, t), True
     work.lane[0] = lane
     for c in range(work.bound.shape[0]):
@@ -133,62 +134,69 @@ def admits(model, slots, work, scales, search, t, lower, upper, only, guess, non
     return passes
 
 
+@lean_kernel
+def admits_end(run, t, only, guess):  # type: ignore[no-untyped-def]
+    """Return the same at an end of the ray, where t is 0 or C_λ."""
+    return admits(run, t, 0.0, run[4].lam_max, only, guess)
+
+
 @inlined_kernel
-def forget(ts):  # type: ignore[no-untyped-def]
-    """Begin another ray: nothing was evaluated on it."""
-    for lane in range(ts.shape[0]):
-        ts[lane] = np.nan
+def begin_ray(work, lam, free):  # type: ignore[no-untyped-def]
+    """Search λ_c of limit c = `free` from 0 on, of all limits together if it is m; the others stay at `lam`."""
+    m = work.base.shape[0]
+    for c in range(m):
+        moves = free in (m, c)
+        work.base[c], work.direction[c] = 0.0 if moves else lam[c], 1.0 if moves else 0.0
+    for lane in range(work.ts.shape[0]):
+        work.ts[lane] = np.nan  # nothing was evaluated on it
 
 
 @lean_kernel
-def bisect(model, slots, work, scales, search, only, guess, none):  # type: ignore[no-untyped-def]
+def bisect(run, only, guess):  # type: ignore[no-untyped-def]
     """Halve [0, C_λ] on the ray, evaluate the upper end that is left, and return whether it passes.
 
     Only admitted λ replace the upper end (Alg. 2, lines 6 to 10).
     """
-    lower, upper = 0.0, search.lam_max
-    for _ in range(search.num_halvings):
+    lower, upper = 0.0, run[4].lam_max
+    for _ in range(run[4].num_halvings):
         middle = (lower + upper) / 2
-        if admits(model, slots, work, scales, search, middle, lower, upper, only, guess, none):
+        if admits(run, middle, lower, upper, only, guess):
             upper = middle
         else:
             lower = middle
-    return admits(model, slots, work, scales, search, upper, lower, upper, only, guess, none)
+    return admits(run, upper, lower, upper, only, guess)
 
 
 @lean_kernel
-def search_several(model, slots, work, scales, search, none):  # type: ignore[no-untyped-def]
+def search_several(run):  # type: ignore[no-untyped-def]
     """Find λ for several limits, on the ray (1, …, 1) and then limit by limit; return whether it passes all checks."""
+    work, b, C_lam = run[2], run[4].thresholds, run[4].lam_max
     m, found, most = work.base.shape[0], False, -np.inf
-    if admits(model, slots, work, scales, search, search.lam_max, 0.0, search.lam_max, m, work.guess[0], none):
-        found = bisect(model, slots, work, scales, search, m, work.guess[0], none)
+    if admits_end(run, C_lam, m, work.guess[0]):
+        found = bisect(run, m, work.guess[0])
         most, work.guess[0] = work.bounds[m, work.lane[0]], work.ts[work.lane[0]]
         remember(work.lam, work.best)
     else:
         remember(work.lam, work.best)  # C_λ·(1, …, 1)
-        admits(model, slots, work, scales, search, 0.0, 0.0, search.lam_max, m, work.guess[0], none)
+        admits_end(run, 0.0, m, work.guess[0])
     for _ in range(m):
-        c = furthest(work.lam, work.bound, search.thresholds)
+        c = furthest(work.lam, work.bound, b)
         if c < 0:
             break
-        for b in range(m):
-            work.base[b], work.direction[b] = work.lam[b] if b != c else 0.0, 1.0 if b == c else 0.0
-        forget(work.ts)
+        begin_ray(work, work.lam, c)
         guess = work.guess[1 + c]
-        if not admits(model, slots, work, scales, search, 0.0, 0.0, search.lam_max, c, guess, none):
-            if not admits(model, slots, work, scales, search, search.lam_max, 0.0, search.lam_max, c, guess, none):
+        if not admits_end(run, 0.0, c, guess):
+            if not admits_end(run, C_lam, c, guess):
                 break
-            bisect(model, slots, work, scales, search, c, guess, none)
+            bisect(run, c, guess)
         work.guess[1 + c], passes = work.lam[c], work.bounds[m, work.lane[0]] > most
-        for b in range(m):
-            passes = passes and work.bound[b] >= search.thresholds[b]
+        for g in range(m):
+            passes = passes and work.bound[g] >= b[g]
         if passes:
             found, most = True, work.bounds[m, work.lane[0]]
             remember(work.lam, work.best)
-    for c in range(m):
-        work.base[c], work.direction[c] = work.best[c], 0.0
-    forget(work.ts)
-    admits(model, slots, work, scales, search, 0.0, 0.0, search.lam_max, m, np.nan, none)
+    begin_ray(work, work.best, -1)
+    admits_end(run, 0.0, m, np.nan)
     return found
 
 
@@ -211,46 +219,42 @@ def furthest(lam, bound, thresholds):  # type: ignore[no-untyped-def]
 
 
 @lean_kernel
-def decide(model, slots, work, scales, search, none):  # type: ignore[no-untyped-def]
+def decide(run):  # type: ignore[no-untyped-def]
     """Decide for one episode: return the source, with λ and V̲ᵘ(s₁) in `work.lam` and `work.bound`.
 
     One limit: Algorithm 2. Several: λ = 0, then `search_several`. The last λ that was evaluated is returned, so its
-    bounds are those of the deployed policy. `none` is an empty table.
+    bounds are those of the deployed policy.
     """
+    model, slots, work, scales, search = run
     refresh(model, slots, work, scales)
     m, stepped, guess = work.base.shape[0], search.step >= 0.0, work.guess[0]
-    for c in range(m):
-        work.base[c], work.direction[c] = search.dual[c] if stepped else 0.0, 0.0 if stepped else 1.0
-    forget(work.ts)
+    begin_ray(work, search.dual, -1 if stepped else m)
     if stepped:
-        admits(model, slots, work, scales, search, 0.0, 0.0, search.lam_max, m, np.nan, none)
+        admits_end(run, 0.0, m, np.nan)
         for c in range(m):
             stepped_to = search.dual[c] + search.step * (search.thresholds[c] - work.bound[c])
             search.dual[c] = min(max(stepped_to, 0.0), search.lam_max)
         return SEARCH
     if search.ends:
-        may_fail = m == 1 and search.fallback
-        if may_fail and not admits(
-            model, slots, work, scales, search, search.lam_max, 0.0, search.lam_max, m, guess, none
-        ):
+        if m == 1 and search.fallback and not admits_end(run, search.lam_max, m, guess):
             return SAFE  # Alg. 2, line 3 -> V̲ᵘ(π^{C_λ}) < b
-        if admits(model, slots, work, scales, search, 0.0, 0.0, search.lam_max, m, guess, none):
+        if admits_end(run, 0.0, m, guess):
             return ZERO  # Alg. 2, line 4 -> V̲ᵘ(π⁰) ≥ b
     if m > 1:
-        passes = search_several(model, slots, work, scales, search, none)
+        passes = search_several(run)
     else:
-        passes = bisect(model, slots, work, scales, search, m, guess, none)
+        passes = bisect(run, m, guess)
         work.guess[0] = work.ts[work.lane[0]]
     return SEARCH if passes or not search.fallback else SAFE
 
 
 @kernel
-def decide_all(model, slots, work, scales, search, table, none):  # type: ignore[no-untyped-def]
+def decide_all(run, table):  # type: ignore[no-untyped-def]
     """Decide, and write π of the decision's λ at all described states to `table`, unless that is empty.
 
     Return the source. The values in `work` become those of lane 0.
     """
-    source = decide(model, slots, work, scales, search, none)
+    source, (model, slots, work, scales, _) = decide(run), run
     if source == SAFE or table.shape[0] == 0:
         return source
     for c in range(work.lams.shape[0]):

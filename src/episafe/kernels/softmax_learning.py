@@ -95,21 +95,15 @@ def absorb(model, slots, states, actions, every_action):  # type: ignore[no-unty
     """
 
 
-@inlined_kernel
-def longest(lengths):  # type: ignore[no-untyped-def]
-    """Return the largest of lengths (R,); `lengths.max()` would cost a tenth of a short episode."""
-    found = 0
-    for length in lengths:
-        found = max(found, length)
-    return found
-
-
 def _is_full_dense(model, ahead):  # type: ignore[no-untyped-def]
     return False
 
 
 def _is_full_counts(model, ahead):  # type: ignore[no-untyped-def]
-    return longest(model.num_transitions) + ahead > model.times.shape[1]
+    most = 0
+    for length in model.num_transitions:  # `max()` would cost a tenth of a short episode
+        most = max(most, length)
+    return most + ahead > model.times.shape[1]
 
 
 @by_model({Dense: _is_full_dense, Counts: _is_full_counts})

@@ -41,28 +41,32 @@ def confidence_box(counts: Array, deviation: float, bias: float, cap: float) -> 
 
 
 @kernel
-def extended_greedy(reward, utility, lower, upper, reward_weight, utility_weight):  # type: ignore[no-untyped-def]
-    """Return the best policy and kernel for w_r·r + w_u·u: actions and order of next states (H, S), V_1 (S, 2)."""
-    H, S, A = reward.shape
+def extended_greedy(signals, weights, lower, upper):  # type: ignore[no-untyped-def]
+    """Return the best policy and kernel for Σ_g weights[g]·signal g: actions and order of next states (H, S), V_1.
+
+    Signals are (G, H, S, A), V_1 (G, S).
+    """
+    G, H, S, A = signals.shape
     actions, order = np.zeros((H, S), dtype=np.int64), np.zeros((H, S), dtype=np.int64)
-    V_next, V, row = np.zeros((S, 2)), np.zeros((S, 2)), np.empty(S)
+    V_next, V, row, Q = np.zeros((G, S)), np.zeros((G, S)), np.empty(S), np.empty(G)
     for h in range(H - 1, -1, -1):
-        combined = reward_weight * V_next[:, 0] + utility_weight * V_next[:, 1]
+        combined = np.zeros(S)
+        for g in range(G):
+            combined += weights[g] * V_next[g]
         order[h] = np.argsort(-combined, kind="mergesort")
         for s in range(S):
             best = -np.inf
             for a in range(A):
-                Q_r, Q_u = reward[h, s, a], utility[h, s, a]
                 if h < H - 1:
                     _favour(lower[h, s, a], upper[h, s, a], order[h], row)
-                    for t in range(S):
-                        Q_r += row[t] * V_next[t, 0]
-                        Q_u += row[t] * V_next[t, 1]
-                Q = reward_weight * Q_r + utility_weight * Q_u
-                if Q > best:
-                    best = Q
-                    actions[h, s] = a
-                    V[s, 0], V[s, 1] = Q_r, Q_u
+                total = 0.0
+                for g in range(G):
+                    Q[g] = signals[g, h, s, a]
+                    for t in range(S if h < H - 1 else 0):
+                        Q[g] += row[t] * V_next[g, t]
+                    total += weights[g] * Q[g]
+                if total > best:
+                    best, actions[h, s], V[:, s] = total, a, Q
         V_next[:] = V
     return actions, order, V_next
 
@@ -126,21 +130,16 @@ def interval(k, n, log_term):  # type: ignore[no-untyped-def]
         return 0.0, -math.expm1(least / n)
     if k == n:
         return math.exp(least / n), 1.0
-    low, inside = 0.0, k / n
-    for _ in range(BISECTIONS):
-        p = (low + inside) / 2
-        if k * math.log(p) + (n - k) * math.log1p(-p) < least:
-            low = p
-        else:
-            inside = p
-    high, inside = 1.0, k / n
-    for _ in range(BISECTIONS):
-        p = (high + inside) / 2
-        if p == 1.0 or k * math.log(p) + (n - k) * math.log1p(-p) < least:
-            high = p
-        else:
-            inside = p
-    return low, high
+    ends = [0.0, 1.0]
+    for i in range(2):
+        inside = k / n
+        for _ in range(BISECTIONS):
+            p = (ends[i] + inside) / 2
+            if p == 1.0 or k * math.log(p) + (n - k) * math.log1p(-p) < least:
+                ends[i] = p
+            else:
+                inside = p
+    return ends[0], ends[1]
 
 
 @kernel

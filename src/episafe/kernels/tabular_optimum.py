@@ -26,6 +26,7 @@ Steps = Any  # a kernel by its steps: an array (H, S, A, S), or H sparse matrice
 IMPROVEMENT = 1e-13  # relative; values are sums of at most H numbers in [0, 1], rounded at about 1e-16 each
 MAX_ROUNDS = 2000  # never reached in practice (10 to 60 rounds): it only turns a stall into an error
 MULTIPLIERS = (0.0, 0.05, 0.2, 0.7, 2.5, 10.0, 40.0)  # directions that a search over a box begins with
+KEEP = np.zeros(0)  # weights that keep the policy
 NEGLIGIBLE = 1e-12  # weights and multipliers up to this are rounding of the solver
 SOLVER = {"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10}  # the least that HiGHS accepts
 
@@ -61,14 +62,12 @@ def passes(bounds: Array, thresholds: Array) -> bool:
     return bool((bounds >= thresholds).all())
 
 
-def raised_until(check: Callable[[float], bool], share: float) -> float:
-    """Return the smallest share ≥ `share` tried that passes, raised by as little as rounding asks for; 1 at most."""
-    nudge = 0.0
-    while share + nudge < 1.0:
-        if check(share + nudge):
-            return share + nudge
-        nudge = 2.0 * nudge + ROUNDING
-    return 1.0
+def least_share(check: Callable[[float], bool]) -> float:
+    """Return the smallest share that passes, 0, or as little more as rounding asks for; 1 at most."""
+    share = 0.0
+    while share < 1.0 and not check(share):
+        share = 2.0 * share + ROUNDING
+    return min(share, 1.0)
 
 
 def best_mixture(
@@ -138,7 +137,7 @@ def _by_cutting_planes(
     def towards_safest(share: float) -> Array:
         return (1 - share) * values + share * safest_values
 
-    share = raised_until(lambda share: passes(towards_safest(share)[1:], kept), 0.0)
+    share = least_share(lambda share: passes(towards_safest(share)[1:], kept))
     if share > 0:
         parts = [((1 - share) * w, one) for w, one in parts] + [(share * w, one) for w, one in safest]
     return BestMixture(towards_safest(share), parts, multipliers, safest, kept)
@@ -268,7 +267,10 @@ def optimum(P: Array, reward: Array, utilities: Array, thresholds: Array, initia
     found = best_mixture(best, thresholds)
     safest = found.safest if len(thresholds) > 1 else [(1.0, best(np.array([0.0, 1.0]))[1])]
     table = np.eye(reward.shape[2])
-    mass, w_safest = (_mixed_occupancy(P, table, parts, initial_state) for parts in (found.parts, safest))
+    mass, w_safest = (
+        np.add.reduce([share * occupancy(P, table[actions], initial_state) for share, actions in parts])
+        for parts in (found.parts, safest)
+    )
     elsewhere = table[found.parts[-1][1]]
 
     def towards_safest(share: float) -> Array:
@@ -279,16 +281,9 @@ def optimum(P: Array, reward: Array, utilities: Array, thresholds: Array, initia
         V_u = [policy_values(P, reward, utility, policy, initial_state)[1] for utility in utilities]
         return passes(np.array(V_u), found.kept)
 
-    policy = towards_safest(raised_until(check, 0.0))
-    value = float(found.values[0])
-    if len(thresholds) > 1:
-        value = float(policy_values(P, reward, utilities[0], policy, initial_state)[0])
+    policy = towards_safest(least_share(check))
+    value = float(policy_values(P, reward, utilities[0], policy, initial_state)[0])
     return Optimum(value, policy, found.multipliers)
-
-
-def _mixed_occupancy(kernel: Steps, table: Array, parts: Parts[IntArray], initial_state: int) -> Array:
-    mass: Array = np.add.reduce([share * occupancy(kernel, table[actions], initial_state) for share, actions in parts])
-    return mass
 
 
 # policies over a box of kernels
@@ -318,10 +313,11 @@ class BoxProblem:
         self._signals, self._box, self._start = signals, (lower, upper), initial_state
         self._found: dict[bytes, Bounded] = {}
 
-    def bounds(self, table: Array) -> Bounded:
-        """Return a policy (H, S, A) with its bounds."""
-        V = policy_bounds(self._signals, np.zeros(0), np.array(table), *self._box)[:, self._start]
-        return Bounded(float(V[0]), V[1:], table)
+    def bounds(self, table: Array, weights: Array = KEEP) -> Bounded:
+        """Return a policy (H, S, A) with its bounds; with weights (1 + m,) the one that is greedy for them."""
+        found = np.array(table)
+        V = policy_bounds(self._signals, weights, found, *self._box)[:, self._start]
+        return Bounded(float(V[0]), V[1:], found)
 
     def best_mixture(self, thresholds: Array, others: Sequence[Bounded]) -> BestMixture[Bounded]:
         """Return the best mixture of what is found and of `others`, which are preferred where they are as good."""
@@ -344,6 +340,5 @@ class BoxProblem:
 
     def _look(self, weights: Array) -> None:
         """Find the policy that is greedy for this direction."""
-        table = np.zeros(self._signals.shape[1:])
-        V = policy_bounds(self._signals, weights, table, *self._box)[:, self._start]
-        self._found.setdefault(table.tobytes(), Bounded(float(V[0]), V[1:], table))
+        one = self.bounds(np.zeros(self._signals.shape[1:]), weights)
+        self._found.setdefault(one.table.tobytes(), one)

@@ -1,19 +1,17 @@
 """The constants of Algorithm 2 and of its peers, and the level of guarantee that comes with them."""
 
 import math
-import sys
 import warnings
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
-from episafe.core.checks import as_count, as_scale
+from episafe.core.checks import as_count, as_scale, require
 from episafe.core.errors import InvalidProblem
 from episafe.core.task import ProblemLike, Task, task_of
 from episafe.core.types import Level, Settings
 from episafe.linear import theory
 from episafe.linear.theory import Sizes
 
-LEAST_LOG = math.log(sys.float_info.min)
 BRACKET_OVER_KAPPA = 0.1  # a final bracket above κ/10 moves the softmax visibly (regret 1895 against 780, κ = 0.001)
 PUBLISHED = {"tabular": (1.0, 0.1), "streaming": (2.0, 0.1), "linear": (5.0, 0.01)}  # C_r = C_u = C_dagger, κ
 
@@ -60,8 +58,7 @@ class Constants:
         for name in (each.name for each in fields(self) if each.init and each.name != "num_halvings"):
             value = as_scale(name, self.__dict__[name], positive=name in ("kappa", "ridge"))
             self.__dict__[name] = value
-        if self.spread > 1:
-            raise InvalidProblem(f"spread must be in [0, 1], got {self.spread}")
+        require(self.spread <= 1, f"spread must be in [0, 1], got {self.spread}")
         self.__dict__["num_halvings"] = as_count("num_halvings", self.num_halvings, 0)
         bracket = math.ldexp(self.lam_max, -self.num_halvings)
         if bracket > BRACKET_OVER_KAPPA * self.kappa:
@@ -153,17 +150,16 @@ class Constants:
                 above the true slack loses the regret bound.
         """
         task = task_of(problem)
-        if task.num_constraints > 1:
-            raise InvalidProblem("Constants.theory is derived for one limit: with several use es.SafeAgent(problem)")
+        alone = task.num_constraints == 1
+        require(alone, "Constants.theory is derived for one limit: with several use es.SafeAgent(problem)")
         norm, dim = task.norm_bound or math.inf, task.dim + (0 if task.one_hot else len(task.outside))
         if math.isinf(norm) or task.horizon is None or task.num_actions is None:
             raise InvalidProblem("the theorem needs transitions that are linear in the features: use one-hot features")
         slack = _slack_or_guess(task, slack_guess)
         lengths = task.horizon, task.num_actions, dim
         sizes = Sizes(*lengths, slack, num_episodes, delta, norm, task.time_homogeneous)
-        logs = theory.theorem(sizes)
-        values = {name: _within_float64(name, value, sizes) for name, value in asdict(logs).items()}
-        made = cls(**values, num_halvings=theory.num_halvings(sizes, logs))
+        found = theory.theorem(sizes)
+        made = cls(**asdict(found), num_halvings=theory.num_halvings(sizes, found))
         equal = " and the same at every step" if sizes.shared else ""
         statement = (
             f"with probability at least {1 - delta:.12g} every policy deployed in {num_episodes} episodes is safe, in "
@@ -181,34 +177,19 @@ class Constants:
             return
         dim = task.dim + (0 if task.one_hot else len(task.outside))
         given = task.horizon, task.num_actions, dim, task.constraints[0].slack or scope.slack, task.norm_bound
-        if given != (scope.horizon, scope.num_actions, scope.dim, scope.slack, scope.norm_bound):
-            raise InvalidProblem(f"these constants were derived for {scope}: use Constants.theory of this task")
-        if num_episodes > scope.num_episodes:
-            raise InvalidProblem(
-                f"these constants hold for {scope.num_episodes} episodes, logged ones included, not for "
-                f"{num_episodes}: use Constants.theory(task, num_episodes={num_episodes})"
-            )
+        same = given == (scope.horizon, scope.num_actions, scope.dim, scope.slack, scope.norm_bound)
+        require(same, f"these constants were derived for {scope}: use Constants.theory of this task")
+        fault = f"these constants hold for {scope.num_episodes} episodes, logged ones included, not for {num_episodes}"
+        fits = num_episodes <= scope.num_episodes
+        require(fits, f"{fault}: use Constants.theory(task, num_episodes={num_episodes})")
 
 
 def _slack_or_guess(task: Task, guess: float | None) -> float:
     """Return the least slack of the task or, where it does not know it, the guess."""
     known = [one.slack for one in task.constraints if one.slack is not None]
     if len(known) == task.num_constraints:
-        if guess is not None:
-            raise InvalidProblem(f"the task knows its slack, {min(known):g}: leave out slack_guess={guess!r}")
+        require(guess is None, f"the task knows its slack, {min(known):g}: leave out slack_guess={guess!r}")
         return min(known)
-    if guess is None:
-        raise InvalidProblem(
-            "the slack is unknown: give slack_guess=…, which affects regret and never safety, or measure it with "
-            "es.measure_slack"
-        )
+    remedy = "give slack_guess=…, which affects regret and never safety, or measure it with es.measure_slack"
+    require(guess is not None, f"the slack is unknown: {remedy}")
     return as_scale("slack_guess", guess, positive=True)
-
-
-def _within_float64(name: str, log: float, sizes: Sizes) -> float:
-    if not LEAST_LOG < log < theory.LARGEST_LOG:
-        raise InvalidProblem(
-            f"the theorem's {name} is e^{log:.0f} at slack {sizes.slack:.3g}, which float64 cannot hold: the theorem "
-            "cannot be applied; an incumbent with more slack, or a lower threshold, shrinks it"
-        )
-    return math.exp(log)

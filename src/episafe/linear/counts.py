@@ -10,8 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from episafe.core.agent import EVERY, Agent, Replanning
-from episafe.core.checks import as_count, as_probability, as_scale
-from episafe.core.errors import InvalidProblem
+from episafe.core.checks import as_count, as_probability, as_scale, require
 from episafe.core.task import ProblemLike, Task, task_of
 from episafe.core.types import Array, Episode, Settings
 from episafe.kernels.mixture import solve
@@ -49,8 +48,7 @@ def needs_one_limit(problem: ProblemLike) -> str:
 
 def known_signals(task: Task, needs: Callable[[Task], str] = needs_tables) -> Array:
     """Return reward and utilities as one array (1 + m, H, S, A); raise InvalidProblem if the task is no table."""
-    if reason := needs(task):
-        raise InvalidProblem(reason)
+    require(not needs(task), needs(task))
     assert task.utilities is not None
     return np.concatenate([task.reward[None], task.utilities])
 
@@ -99,28 +97,21 @@ class Radius:
     cap: float = math.inf
 
     def __post_init__(self) -> None:
-        if not (self.deviation >= 0 and self.bias >= 0 and self.cap >= 0):
-            raise InvalidProblem(f"deviation, bias and cap must be >= 0, got {self}")
+        fits = self.deviation >= 0 and self.bias >= 0 and self.cap >= 0
+        require(fits, f"deviation, bias and cap must be >= 0, got {self}")
 
     @classmethod
-    def bura(cls, task: Task, confidence: Confidence) -> "Radius":
-        """Return that of Bura et al.: min{1, √(4p̂(1−p̂)L/(n∨1)) + 14L/(3(n∨1))} times `bonus`, L = ln(2SAHK/δ)."""
-        log_term, bonus = confidence.log_term(2 * _num_triples(task)), confidence.bonus
-        return cls(bonus * math.sqrt(4 * log_term), bonus * 14 * log_term / 3, bonus)
+    def bernstein(cls, task: Task, confidence: Confidence, factor: float, cap: float = math.inf) -> "Radius":
+        """Return min{cap, bonus·(2√(p̂(1−p̂)L/(n∨1)) + 14L/(3(n∨1)))}, L = ln(factor·SAHK/δ).
 
-    @classmethod
-    def efroni(cls, task: Task, confidence: Confidence) -> "Radius":
-        """Return that of Efroni et al.: 2√(p̂(1−p̂)L/(n∨1)) + 14L/(3(n∨1)) times `bonus`, L = ln(6SAHK/δ)."""
-        log_term, bonus = confidence.log_term(6 * _num_triples(task)), confidence.bonus
-        return cls(bonus * 2 * math.sqrt(log_term), bonus * 14 * log_term / 3)
+        The factor is 2 and the cap `bonus` in Bura et al.; Efroni et al. have 6 and no cap.
+        """
+        triples = (task.num_states or 0) * (task.num_actions or 0) * (task.horizon or 0)
+        log_term, bonus = confidence.log_term(factor * triples), confidence.bonus
+        return cls(bonus * 2 * math.sqrt(log_term), bonus * 14 * log_term / 3, cap)
 
 
 PLAIN = Radius()
-
-
-def _num_triples(task: Task) -> int:
-    """Return S·A·H."""
-    return (task.num_states or 0) * (task.num_actions or 0) * (task.horizon or 0)
 
 
 class TransitionCounts:
@@ -138,18 +129,13 @@ class TransitionCounts:
         self.times: Array = np.zeros((*self.shape, self.shape[1]))
         self.visits: Array = np.zeros(self.shape)
         self.num_episodes = 0
-        self._steps = np.arange(self.shape[0])
 
     def observe(self, episode: Episode) -> None:
         """Count the transitions of an episode in canonical form."""
-        at = self._steps, episode.states[:-1], episode.actions
+        at = np.arange(self.shape[0]), episode.states[:-1], episode.actions
         self.times[*at, episode.states[1:]] += 1
         self.visits[at] += 1
         self.num_episodes += 1
-
-    def information(self) -> Array:
-        """Return ln(n_h(s, a) ∨ 1), shape (H, S, A), by which `Doubling` decides."""
-        return np.log(np.maximum(self.visits, 1))
 
     def kernel(self) -> Array:
         """Return P̂_h(s'|s,a) = n_h(s,a,s')/n_h(s,a), shape (H, S, A, S); uniform where nothing was seen."""
@@ -190,8 +176,8 @@ class CountingAgent(Agent):
         self.counts.observe(episode)
 
     def information(self) -> Array:
-        """Return ln(n_h(s, a) ∨ 1), shape (H, S, A)."""
-        return self.counts.information()
+        """Return ln(n_h(s, a) ∨ 1), shape (H, S, A), by which `Doubling` decides."""
+        return np.log(np.maximum(self.counts.visits, 1))
 
     def settings(self) -> Settings:
         """Return K, δ and the factor on bonuses beside the general settings."""
@@ -215,10 +201,10 @@ def best_pair(signals: Array, box: KernelBox, initial_state: int) -> Best[Greedy
 
     def best(weights: Array) -> tuple[Array, Greedy]:
         if len(signals) == 2:
-            actions, order, V = extended_greedy(signals[0], signals[1], box.lower, box.upper, weights[0], weights[1])
-            return V[initial_state], (actions, order)
-        sought = np.tensordot(weights, signals, axes=1)
-        actions, order, _ = extended_greedy(sought, sought, box.lower, box.upper, 1.0, 0.0)
+            actions, order, V = extended_greedy(signals, weights, box.lower, box.upper)
+            return V[:, initial_state], (actions, order)
+        sought = np.tensordot(weights, signals, axes=1)[None]
+        actions, order, _ = extended_greedy(sought, np.ones(1), box.lower, box.upper)
         reached = extended_occupancy(box.lower, box.upper, actions, order, initial_state)
         steps, states = np.indices(actions.shape)
         return (signals[:, steps, states, actions] * reached).sum(axis=(1, 2)), (actions, order)

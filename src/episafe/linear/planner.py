@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from episafe.core.agent import Candidate, Goal, Proposer
-from episafe.core.errors import InvalidProblem
+from episafe.core.checks import require
 from episafe.core.policy import Policy, TablePolicy
 from episafe.core.task import ProblemLike, Task, task_of
 from episafe.core.types import SAFE, SOURCES, Array, Document, Episode, Source, State, is_outside
@@ -75,10 +75,9 @@ GHOSH_RELEASED = RELEASED._replace(pessimistic=False, fallback=False, entropy=NO
 
 def rules_of(variant: str, constants: Constants, text: Rules, released: Rules) -> Rules:
     """Return the rules of a variant, "text" or "released"."""
-    if variant not in ("text", "released"):
-        raise InvalidProblem(f'variant must be "text" or "released", got {variant!r}')
-    if variant == "released" and (constants.curve or constants.spread):
-        raise InvalidProblem('the released rules have no curve and no spread: set both to 0, or use variant="text"')
+    require(variant in ("text", "released"), f'variant must be "text" or "released", got {variant!r}')
+    fault = 'the released rules have no curve and no spread: set both to 0, or use variant="text"'
+    require(variant == "text" or not (constants.curve or constants.spread), fault)
     return text if variant == "text" else released
 
 
@@ -102,9 +101,9 @@ def searched(model: SoftmaxModel, scales: Scales, search: Search, incumbent_firs
     work, task, H, A = model.work, model.task, model.horizon, model.num_actions
     table = np.zeros((H, (task.num_states or 0) if task.is_listed else model.slots.reward.shape[-1], A))
     if model.dim and not task.is_listed:
-        table = np.zeros((0, 0, 0))  # π^λ follows from the weights
+        table = work.none  # π^λ follows from the weights
     model.estimate_signals(scales.curve, 0.0 if math.isinf(scales.most_lost) else model.ridge)
-    source = decide_all(model.arrays, model.slots, work, scales, search, table, np.zeros((0, 0, 0)))
+    source = decide_all((model.arrays, model.slots, work, scales, search), table)
     if source == SAFE or (incumbent_first and model.num_episodes == 0):
         return Decision("safe", work.lam.copy(), work.bound.copy(), None)
     policy = policy_of(model, scales, work.lam, table, work.rest[1] if model.dim else np.zeros(0))

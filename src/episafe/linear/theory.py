@@ -1,18 +1,15 @@
-"""The theorem's constants from the paper's lemmas, as logarithms so that nothing overflows."""
+"""The theorem's constants from the paper's lemmas; covering numbers are logarithms."""
 
 import math
-import sys
 from dataclasses import dataclass
 
 import numpy as np
 
 from episafe.core.checks import TOLERANCE, as_count, as_probability
-from episafe.core.errors import Infeasible
+from episafe.core.errors import Infeasible, InvalidProblem
 from episafe.core.task import TableFeatures, Task
 
-LN_2, LN_4, LN_8 = math.log(2.0), math.log(4.0), math.log(8.0)
-SETTLED = 1e-12  # relative change of ln C below which the fixed point counts as found
-LARGEST_LOG = math.log(sys.float_info.max)
+SETTLED = 1e-12  # relative change of C below which the fixed point counts as found
 MAX_ROUNDS = 500  # each fixed point stands inside a logarithm: a round gains a factor
 
 
@@ -43,8 +40,8 @@ class Sizes:
 
 
 @dataclass(frozen=True)
-class Logs:
-    """ln C_r, ln C_u, ln C_†, ln B_†, ln C_λ and ln κ."""
+class Theorem:
+    """C_r, C_u, C_†, B_†, C_λ and κ."""
 
     C_r: float
     C_u: float
@@ -54,7 +51,7 @@ class Logs:
     kappa: float
 
 
-def theorem(sizes: Sizes) -> Logs:
+def theorem(sizes: Sizes) -> Theorem:
     """The smallest constants that satisfy the recipe, by iteration from C_r = C_u = C_† = 1.
 
         H_κ = H(1 + κ ln A)   B_† = 4C_u H/ξ   C_λ = 8H_κ²(B_† + 1)/ξ   κ = min{ξ²/(32H_κ²(B_† + 1)), 1/(H ln A √K)}
@@ -63,108 +60,82 @@ def theorem(sizes: Sizes) -> Logs:
     B is the norm bound of μ, √d in the paper. n = K, or KH where steps share their data. Each C stands inside its own
     covering number, hence the iteration; it grows from below to the least fixed point.
     """
-    C_r = C_u = C_dagger = 0.0
-    for _ in range(MAX_ROUNDS):
-        logs = _with_relations(sizes, C_r, C_u, C_dagger)
-        radii = [_radius(sizes, logs, g) for g in ("r", "u", "†")]
-        moved = max(abs(new - old) for new, old in zip(radii, (C_r, C_u, C_dagger), strict=True))
-        C_r, C_u, C_dagger = radii
-        if moved <= SETTLED * max(1.0, abs(C_dagger)):
-            return _with_relations(sizes, C_r, C_u, C_dagger)
+    scales, d, n = [1.0, 1.0, 1.0], sizes.dim, sizes.num_samples
+    fixed = sizes.norm_bound + 2 * math.sqrt(d / 2 * math.log1p(n))
+    try:
+        for _ in range(MAX_ROUNDS):
+            found = _with_relations(sizes, *scales)
+            # Lemma "hP-P-V bound" at ρ = 1, ε = 1/n, for all steps and the three classes together at level δ
+            covers = [ln_value_cover(sizes, found, g, 1 / n) + math.log(3 * sizes.horizon / sizes.delta) for g in "ru†"]
+            spans = [_span(sizes, found, g)[0] for g in "ru†"]
+            radii = [span * (fixed + 2 * math.sqrt(cover)) + 4 for span, cover in zip(spans, covers, strict=True)]
+            if all(math.isclose(new, old, rel_tol=SETTLED) for new, old in zip(radii, scales, strict=True)):
+                return found
+            scales = radii
+    except (OverflowError, ZeroDivisionError) as error:
+        raise InvalidProblem(
+            f"the theorem's constants at slack {sizes.slack:.3g} are too large for float64: the theorem cannot be "
+            "applied; an incumbent with more slack, or a lower threshold, shrinks them"
+        ) from error
     raise ArithmeticError(f"the theorem's constants did not settle in {MAX_ROUNDS} rounds: {sizes}")
 
 
-def _with_relations(sizes: Sizes, C_r: float, C_u: float, C_dagger: float) -> Logs:
-    """B_†, C_λ and κ that go with C_u (all logarithms)."""
-    ln_slack = math.log(sizes.slack)
-    B_dagger = LN_4 + C_u + math.log(sizes.horizon) - ln_slack
-    kappa = -math.inf  # H_κ contains κ ≤ 1/32: a few rounds settle it
-    for _ in range(20):
-        size = 2 * ln_H_kappa(sizes, kappa) + _ln_1p(B_dagger)
-        kappa = min(2 * ln_slack - math.log(32) - size, _ln_kappa_limit(sizes))
-    lam_max = LN_8 + 2 * ln_H_kappa(sizes, kappa) + _ln_1p(B_dagger) - ln_slack
-    return Logs(C_r, C_u, C_dagger, B_dagger, lam_max, kappa)
+def _with_relations(sizes: Sizes, C_r: float, C_u: float, C_dagger: float) -> Theorem:
+    """Add the B_†, C_λ and κ that go with C_u. With 1/(H ln A √K) entropy costs at most √K in all."""
+    H, ln_A, xi = sizes.horizon, math.log(sizes.num_actions), sizes.slack
+    most = 1 / (H * ln_A * math.sqrt(sizes.num_episodes)) if ln_A else math.inf
+    B_dagger, kappa = 4 * C_u * H / xi, 0.0
+    for _ in range(20):  # H_κ contains κ ≤ 1/32: a few rounds settle it
+        lam_max = 8 * H_kappa(sizes, kappa) ** 2 * (B_dagger + 1) / xi
+        kappa = min(xi / (4 * lam_max), most)
+    return Theorem(C_r, C_u, C_dagger, B_dagger, lam_max, kappa)
 
 
-def _ln_kappa_limit(sizes: Sizes) -> float:
-    """ln 1/(H ln A √K), with which entropy costs at most √K in all; no limit where there is one action."""
-    if sizes.num_actions == 1:
-        return math.inf
-    return -math.log(sizes.horizon * math.log(sizes.num_actions)) - 0.5 * math.log(sizes.num_episodes)
+def H_kappa(sizes: Sizes, kappa: float) -> float:  # noqa: N802
+    """H(1 + κ ln A)."""
+    return sizes.horizon * (1 + kappa * math.log(sizes.num_actions))
 
 
-def ln_H_kappa(sizes: Sizes, kappa: float) -> float:  # noqa: N802
-    """ln H(1 + κ ln A)."""
-    return math.log(sizes.horizon) + math.log1p(math.exp(kappa) * math.log(sizes.num_actions))
+def _span(sizes: Sizes, c: Theorem, g: str) -> tuple[float, float]:
+    """H_κ, H or B_†H, and C_g."""
+    H = sizes.horizon
+    return {"r": (H_kappa(sizes, c.kappa), c.C_r), "u": (H, c.C_u), "†": (c.B_dagger * H, c.C_dagger)}[g]
 
 
-def _radius(sizes: Sizes, logs: Logs, g: str) -> float:
-    """ln C_g: Lemma "hP-P-V bound" at ρ = 1, ε = 1/n, for all steps and the three classes together at level δ."""
-    d, n = sizes.dim, sizes.num_samples
-    span = {
-        "r": ln_H_kappa(sizes, logs.kappa),
-        "u": math.log(sizes.horizon),
-        "†": logs.B_dagger + math.log(sizes.horizon),
-    }[g]
-    cover = ln_value_cover(sizes, logs, g, -math.log(n))
-    fixed = sizes.norm_bound + 2 * math.sqrt(d / 2 * math.log1p(n))
-    uniform = 2 * math.sqrt(cover + math.log(3 * sizes.horizon / sizes.delta))
-    return _ln_sum(span + math.log(fixed + uniform), LN_4)
+def ln_value_cover(sizes: Sizes, c: Theorem, g: str, eps: float) -> float:
+    """ln N_V^g(ε) = ln(N_∘(ε/(2Z)) + 1) + ln N_Q^g(ε/2): Lemma "V covers".
+
+    Z = 2 + (8/κ)(B_†H + 2H_κ + C_λH) is how far a composite Q moves the value of its softmax policy.
+    """
+    Z = 2 + 8 / c.kappa * ((c.B_dagger + c.lam_max) * sizes.horizon + 2 * H_kappa(sizes, c.kappa))
+    composite = ln_composite_cover(sizes, c, eps / (2 * Z))
+    return float(np.logaddexp(0.0, composite)) + ln_q_cover(sizes, c, g, eps / 2)
 
 
-def ln_value_cover(sizes: Sizes, logs: Logs, g: str, eps: float) -> float:
-    """ln N_V^g(ε) = ln(N_∘(ε/(2Z)) + 1) + ln N_Q^g(ε/2): Lemma "V covers"; `eps` is ln ε."""
-    composite = ln_composite_cover(sizes, logs, eps - LN_2 - ln_Z(sizes, logs))
-    return _ln_1p(composite) + ln_q_cover(sizes, logs, g, eps - LN_2)
-
-
-def ln_Z(sizes: Sizes, logs: Logs) -> float:  # noqa: N802
-    """ln Z, Z = 2 + (8/κ)(B_†H + 2H_κ + C_λH): how far a composite Q moves the value of its softmax policy."""
-    H, H_kappa = math.log(sizes.horizon), ln_H_kappa(sizes, logs.kappa)
-    reach = _ln_sum(_ln_sum(logs.B_dagger + H, LN_2 + H_kappa), logs.lam_max + H)
-    return _ln_sum(LN_2, LN_8 - logs.kappa + reach)
-
-
-def ln_composite_cover(sizes: Sizes, logs: Logs, x: float) -> float:
+def ln_composite_cover(sizes: Sizes, c: Theorem, x: float) -> float:
     """ln N_∘(x) = ln(1 + 8HC_λ/x) + ln N_Q^u(x/(4C_λ)) + ln N_Q^r(x/4) + ln N_Q^†(x/4): Lemma "Composite Q cover"."""
-    multipliers = _ln_1p(LN_8 + math.log(sizes.horizon) + logs.lam_max - x)
-    utilities = ln_q_cover(sizes, logs, "u", x - LN_4 - logs.lam_max)
-    return multipliers + utilities + sum(ln_q_cover(sizes, logs, g, x - LN_4) for g in ("r", "†"))
+    covers = ln_q_cover(sizes, c, "u", x / (4 * c.lam_max)), *(ln_q_cover(sizes, c, g, x / 4) for g in "r†")
+    return math.log1p(8 * sizes.horizon * c.lam_max / x) + sum(covers)
 
 
-def ln_q_cover(sizes: Sizes, logs: Logs, g: str, x: float) -> float:
+def ln_q_cover(sizes: Sizes, c: Theorem, g: str, x: float) -> float:
     """ln N_Q^g(x) = d ln(1 + 4W/x) + d² ln(1 + 8√d C²/x²): Lemma "Q covers", W = n·(H_κ | H | B_†H)."""
-    d, H, n = sizes.dim, math.log(sizes.horizon), math.log(sizes.num_samples)
-    W, C = {
-        "r": (n + ln_H_kappa(sizes, logs.kappa), logs.C_r),
-        "u": (n + H, logs.C_u),
-        "†": (n + H + logs.B_dagger, logs.C_dagger),
-    }[g]
-    return d * _ln_1p(LN_4 + W - x) + d**2 * _ln_1p(LN_8 + 0.5 * math.log(d) + 2 * C - 2 * x)
+    d, (span, C) = sizes.dim, _span(sizes, c, g)
+    return d * math.log1p(4 * sizes.num_samples * span / x) + d**2 * math.log1p(8 * math.sqrt(d) * (C / x) ** 2)
 
 
-def num_halvings(sizes: Sizes, logs: Logs) -> int:
+def num_halvings(sizes: Sizes, c: Theorem) -> int:
     """T with which the search costs at most 1 in all: C_λ K · X^H H² Y · C_λ 2^{-T} ≤ 1.
 
         Y = 2 + (8/κ)(2B_†H + 2H_κ + C_λH + H)   X = n(1 + (1 + C_λ)Y)
 
     Differs from the paper: its X and Y leave out the entropy of V^r, and its bracket is 2^{-T} for C_λ 2^{-T}.
     """
-    H, K = math.log(sizes.horizon), math.log(sizes.num_episodes)
-    reach = _ln_sum(LN_2 + _ln_sum(logs.B_dagger + H, ln_H_kappa(sizes, logs.kappa)), _ln_1p(logs.lam_max) + H)
-    Y = _ln_sum(LN_2, LN_8 - logs.kappa + reach)
-    X = math.log(sizes.num_samples) + _ln_1p(_ln_1p(logs.lam_max) + Y)
-    return max(0, math.ceil((2 * logs.lam_max + K + sizes.horizon * X + 2 * H + Y) / LN_2))
-
-
-def _ln_1p(x: float) -> float:
-    """ln(1 + e^x)."""
-    return max(x, 0.0) + math.log1p(math.exp(-abs(x)))
-
-
-def _ln_sum(x: float, y: float) -> float:
-    """ln(e^x + e^y)."""
-    return max(x, y) + math.log1p(math.exp(-abs(x - y)))
+    H = sizes.horizon
+    Y = 2 + 8 / c.kappa * ((2 * c.B_dagger + c.lam_max + 1) * H + 2 * H_kappa(sizes, c.kappa))
+    X = sizes.num_samples * (1 + (1 + c.lam_max) * Y)
+    factors = c.lam_max, c.lam_max, sizes.num_episodes, H, H, Y
+    return max(0, math.ceil(sum(map(math.log2, factors)) + H * math.log2(X)))
 
 
 def require_linear(task: Task) -> None:

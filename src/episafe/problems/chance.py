@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from episafe.core.checks import TOLERANCE, as_array, as_number, as_probability
+from episafe.core.checks import TOLERANCE, as_array, as_number, as_probability, require
 from episafe.core.errors import Infeasible, InvalidProblem
 from episafe.core.policy import FunctionPolicy
 from episafe.core.task import Carry, Constraint, FunctionFeatures, OneHot, TableFeatures, Task
@@ -82,11 +82,8 @@ def chance(
         >>> few_lost.task.num_states, few_lost.task.thresholds.tolist()
         (330, [0.9])
     """
-    at_most, p = as_number("total_cost_at_most", total_cost_at_most), as_probability("probability", probability)
-    if at_most < 0:
-        raise InvalidProblem(f"total_cost_at_most must be 0 or more, got {at_most:g}: costs are not negative")
-    if not isinstance(name, str) or not name:
-        raise InvalidProblem(f"name must be a text that people read, got {name!r}")
+    at_most, p = as_number("total_cost_at_most", total_cost_at_most, 0), as_probability("probability", probability)
+    require(isinstance(name, str) and name, f"name must be a text that people read, got {name!r}")
     described = {"chance": f"{name}: total cost at most {at_most:g} with probability {p:g}"}
     if isinstance(problem, PlayedCMDP):
         steps, most = problem.num_steps, at_most * (1 + ROUNDING)
@@ -136,22 +133,19 @@ def tail(
     """
     share, at_least = as_probability("share", share), as_number("at_least", at_least)
     if cut is None:
-        if problem is None:
-            raise InvalidProblem("a limit without a problem needs cut=…: the share-quantile of the incumbent's totals")
+        fault = "a limit without a problem needs cut=…: the share-quantile of the incumbent's totals"
+        require(problem is not None, fault)
         totals = resolve_name("episafe.simulation.slack:incumbent_totals")(problem, EPISODES_TO_CUT)
         cut = float(np.quantile(totals[:, 0], share, method="inverted_cdf"))
     cut = as_number("cut", cut)
-    if cut <= at_least:
-        raise Infeasible(
-            f"the cut {cut:g} is not above at_least {at_least:g}: the incumbent's worst episodes are below the limit; "
-            "give a lower limit, or a cut above it"
-        )
+    fault = f"the cut {cut:g} is not above at_least {at_least:g}: the incumbent's worst episodes are below the limit"
+    require(cut > at_least, f"{fault}; give a lower limit, or a cut above it", Infeasible)
     allowed = share * (cut - at_least)
     if problem is None:
         return Constraint(None, cut - allowed, slack, name, cut=cut)
     H = problem.num_steps if isinstance(problem, PlayedCMDP) else len(_listed(problem).P)
-    if not 0 < cut <= H:
-        raise InvalidProblem(f"the cut {cut:g} is not in (0, {H}], where totals are: give it in units of the utility")
+    fault = f"the cut {cut:g} is not in (0, {H}], where totals are: give it in units of the utility"
+    require(0 < cut <= H, fault)
     described = {"tail": f"{name}: mean of the worst {share:g} at least {at_least:g}, cut at {cut:g}"}
     limit, spare = Constraint(None, H - allowed, slack, name, H - cut), H - cut
     if isinstance(problem, PlayedCMDP):
@@ -207,17 +201,14 @@ def _played(
     if not callable(cost):
         raise InvalidProblem(f"cost of a played problem must be a function (h, state, action, w), got {cost!r}")
     inner, most, of_utility = problem.task, at_most * (1 + ROUNDING), cost in (problem.cost_of, _shortfall)
-    if of_utility and inner.num_constraints > 1:
-        raise InvalidProblem(AMBIGUOUS.format(inner.num_constraints))
+    require(not of_utility or inner.num_constraints == 1, AMBIGUOUS.format(inner.num_constraints))
     first, view, num_kept = int(inner.random_start), inner.view, inner.num_constraints if keep else 0
 
     def step(h: int, state: Any, action: int, w: object, utilities: Array | None) -> tuple[float, Array]:
         (before, total), told = state, utilities
         told = inner.utility_at(h, before)[:, action] if told is None else told
         shown = before if view is None else view(before)
-        spent = cost(told) if of_utility else cost(h - first, shown, action, w)
-        if not as_number(f"cost at step {h}", spent) >= 0:
-            raise InvalidProblem(f"the cost at step {h} is {spent:g}: give costs of 0 or more")
+        spent = as_number(f"cost at step {h}", cost(told) if of_utility else cost(h - first, shown, action, w), 0)
         after = total + spent
         return after, np.append(told[:num_kept], 1.0 - lost(total, after))
 
@@ -292,8 +283,7 @@ def _costs(problem: LinearCMDP, cost: object) -> Array:
     law, shape, names = problem.chance_law, problem.P.shape[:3], problem.task.state_names or range(problem.P.shape[1])
     possible = np.ones((*shape, 1), dtype=bool) if law is None else _steps(law.move.next_states, shape[0]) != NOWHERE
     if cost is None:
-        if problem.task.num_constraints > 1:
-            raise InvalidProblem(AMBIGUOUS.format(problem.task.num_constraints))
+        require(problem.task.num_constraints == 1, AMBIGUOUS.format(problem.task.num_constraints))
         utility = problem._utilities[0][..., None] if law is None else law.move.utilities[..., 0]
         costs = 1 - _steps(utility, shape[0])
     elif callable(cost):
@@ -303,12 +293,9 @@ def _costs(problem: LinearCMDP, cost: object) -> Array:
     else:
         costs = as_array("cost", cost, shape)[..., None]
     costs = np.where(possible, costs, 0.0)
-    if (unfit := ~(np.isfinite(costs) & (costs >= -TOLERANCE))).any():
-        h, s, a, i = np.argwhere(unfit)[0].tolist()
-        raise InvalidProblem(
-            f"cost at step {h}, state {s}, action {a} is {costs[h, s, a, i]:g}: give finite costs of 0 or more, so "
-            "that a total above the limit stays above it"
-        )
+    for h, s, a, i in np.argwhere(~(np.isfinite(costs) & (costs >= -TOLERANCE)))[:1].tolist():
+        fault = f"cost at step {h}, state {s}, action {a} is {costs[h, s, a, i]:g}: give finite costs of 0 or more"
+        raise InvalidProblem(f"{fault}, so that a total above the limit stays above it")
     return np.maximum(costs, 0.0)
 
 
@@ -324,17 +311,14 @@ def _in_units(costs: Array, at_most: float) -> tuple[IntArray, float, int, float
     S, unit = costs.shape[1], _common_unit(costs, at_most)
     most_units = MAX_LISTED // S - 2
     if unit is None or int(at_most / unit + ROUNDING) > most_units:
-        if most_units < FEWEST_UNITS or at_most == 0:
-            raise InvalidProblem(f"{S} states with a running total are more than {MAX_LISTED}: {REMEDY}")
+        few = most_units >= FEWEST_UNITS and at_most > 0
+        require(few, f"{S} states with a running total are more than {MAX_LISTED}: {REMEDY}")
         unit = at_most / most_units
     whole = np.ceil(costs / unit - ROUNDING)
     over = float((whole * unit - costs).max(axis=(1, 2, 3)).sum())
     over = 0.0 if over <= ROUNDING * len(costs) * unit else over
-    if over >= at_most > 0:
-        raise InvalidProblem(
-            f"with {S} states the total is kept in units of {unit:.3g} and may be overstated by {over:.3g} of the "
-            f"{at_most:g} allowed: {REMEDY}"
-        )
+    fault = f"with {S} states the total is kept in units of {unit:.3g} and may be overstated by {over:.3g}"
+    require(at_most == 0 or over < at_most, f"{fault} of the {at_most:g} allowed: {REMEDY}")
     most = int(at_most / unit + ROUNDING)
     return whole.astype(np.int64), unit, most, over
 

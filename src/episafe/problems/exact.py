@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from episafe.core.checks import TOLERANCE, distinct_steps
+from episafe.core.checks import TOLERANCE, distinct_steps, require
 from episafe.core.errors import Infeasible
 from episafe.core.types import Array
 from episafe.kernels import tabular_optimum
@@ -37,12 +37,8 @@ def safest(P: Array, utilities: Sequence[Array], initial_state: int) -> tuple[Ar
 
 def require_reachable(threshold: float, largest: float, name: str = "") -> None:
     """Raise if a threshold exceeds the largest utility of any policy."""
-    if threshold > largest + TOLERANCE:
-        of = f" of {name}" if name else ""
-        raise Infeasible(
-            f"threshold {threshold:.12g}{of} cannot be reached: the largest utility of any policy is {largest:.12g}; "
-            "lower the threshold"
-        )
+    fault = f"threshold {threshold:.12g}{f' of {name}' if name else ''} cannot be reached: the largest utility of any"
+    require(threshold <= largest + TOLERANCE, f"{fault} policy is {largest:.12g}; lower the threshold", Infeasible)
 
 
 def optimum(

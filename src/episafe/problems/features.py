@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from episafe.core.checks import as_array, as_count
+from episafe.core.checks import as_array, as_count, require
 from episafe.core.errors import InvalidProblem
 from episafe.core.task import Features, FunctionFeatures, OneHot
 from episafe.core.types import Array, View
@@ -30,8 +30,7 @@ class Box:
     def __post_init__(self) -> None:
         low = as_array("low", self.low, (None,))
         high = as_array("high", self.high, (len(low),))
-        if not (low < high).all():
-            raise InvalidProblem(f"low must be below high on every axis, got {low} and {high}")
+        require((low < high).all(), f"low must be below high on every axis, got {low} and {high}")
         self.__dict__["axes"] = list(zip(low.tolist(), (high - low).tolist(), strict=True))
         for setting in fields(self):
             if setting.type is int:
@@ -100,8 +99,8 @@ def as_features(given: object, first: object, num_actions: int, count: int | Non
     if not callable(given) or isinstance(given, type):
         raise InvalidProblem(f"features must be OneHot() or a function of an observation, got {given!r}: give one")
     shape, A = np.shape(given(first)), num_actions
-    if len(shape) not in (1, 2) or 0 in shape or (len(shape) == 2 and shape[0] != A):
-        raise InvalidProblem(f"features at the start have shape {shape}: return ψ (k,), or φ (A, d) with A = {A} rows")
+    fits = len(shape) in (1, 2) and 0 not in shape and (len(shape) == 1 or shape[0] == A)
+    require(fits, f"features at the start have shape {shape}: return ψ (k,), or φ (A, d) with A = {A} rows")
     if len(shape) == 2:
         return FunctionFeatures(given, shape[1])
 
@@ -119,9 +118,8 @@ def chosen_features(low: Array, high: Array) -> tuple[OneHot | View, str]:
     Up to 4 axes become cells, up to 6 a Fourier basis of order 1. An axis x without bounds becomes x/(1 + |x|).
     """
     n, finite = len(low), np.isfinite(low) & np.isfinite(high) & (np.asarray(high, dtype=np.float64) < 1e30)
-    if not 1 <= n <= 6:
-        why = f"observations have {n} axes, too many" if n else "there are too many texts"
-        raise InvalidProblem(f"{why} to choose features: give features=…")
+    why = f"observations have {n} axes, too many" if n else "there are too many texts"
+    require(1 <= n <= 6, f"{why} to choose features: give features=…")
     bounds = np.where(finite, low, -1.0), np.where(finite, high, 1.0)
     basis = Cells(*bounds, bins={1: 32, 2: 16, 3: 8, 4: 6}[n]) if n <= 4 else Fourier(*bounds, order=1)
 

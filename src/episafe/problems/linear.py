@@ -15,7 +15,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.typing import ArrayLike
 
-from episafe.core.checks import TOLERANCE, as_array, as_count, as_distributions, as_unit_range, distinct_steps
+from episafe.core.checks import TOLERANCE, as_array, as_count, as_distributions, as_unit_range, distinct_steps, require
 from episafe.core.errors import DamagedLog, Infeasible, InvalidProblem
 from episafe.core.files import write_atomically
 from episafe.core.policy import Mixture, Policy, TablePolicy, uniform_table
@@ -88,8 +88,7 @@ class LinearCMDP:
         start = as_count("initial_state", initial_state, 0, S)
         if threshold_share is not None and threshold is None:
             threshold = self._shared_threshold(utility, start, threshold_share)
-        if threshold is None:
-            raise InvalidProblem("threshold is missing: give the expected total utility b to keep")
+        require(threshold is not None, "threshold is missing: give the expected total utility b to keep")
         limits = make_constraints(utility, threshold, slack, names, least_total)
         task = Task(
             *(H, A),
@@ -142,29 +141,27 @@ class LinearCMDP:
                 f"safe_policy does not exceed the limit on {one.name}: it reaches {value:.12g}, and the threshold is "
                 f"{one.threshold:.12g}; give a safer incumbent or lower the threshold"
             )
-        if one.slack is not None and one.slack > true + TOLERANCE:
-            raise Infeasible(
-                f"slack of {one.name} must lie in (0, {true:.12g}], what the incumbent has above the threshold, "
-                f"got {one.slack:.12g}"
-            )
-        return float(true) if one.slack is None else one.slack
+        slack = float(true) if one.slack is None else one.slack
+        wanted = f"slack of {one.name} must lie in (0, {true:.12g}], what the incumbent has above the threshold"
+        require(slack <= true + TOLERANCE, f"{wanted}, got {slack:.12g}", Infeasible)
+        return slack
 
     def _checked_law(self, move: ListedMove | None, law: object) -> ChanceLaw | None:
         """Return the law of chance, if it agrees with the arrays."""
-        if move is None and law is not None:
-            raise InvalidProblem("a law of chance needs move: give both")
+        require(law is None or move is not None, "a law of chance needs move: give both")
         if move is None:
             return None
         _, S, A, _, m = move.utilities.shape
-        if (S, A, m) != (*self.P.shape[1:3], self.task.num_constraints):
-            raise InvalidProblem(
-                f"move has {S} states, {A} actions and {m} utilities, and the problem has {self.P.shape[1]}, "
-                f"{self.P.shape[2]} and {self.task.num_constraints}: give utilities of shape (n, S, A, W, m)"
-            )
+        sizes = *self.P.shape[1:3], self.task.num_constraints
+        fault = f"move has {S} states, {A} actions and {m} utilities, and the problem has {', '.join(map(str, sizes))}"
+        require((S, A, m) == sizes, f"{fault}: give utilities of shape (n, S, A, W, m)")
         if law is None:
             return None
         found = ChanceLaw(move, law, self.task.initial_state, self.P.shape[0])
-        found.require_means(self.P, self._reward, np.stack(self._utilities))
+        arrays = {"P": self.P, "reward": self._reward, "utility": np.stack(self._utilities)}
+        for (name, told), made in zip(arrays.items(), move.means(found.law), strict=True):
+            fault = f"{name} is not the mean of move under the law: make both from the same rules"
+            require(np.abs(told - made).max() <= TOLERANCE, fault)
         return found
 
     def _require_least_total(self, c: int, one: Constraint) -> None:
@@ -179,10 +176,8 @@ class LinearCMDP:
                 ahead = np.where(self.P[h] > 0, least, np.inf).min(axis=2) + one.utility[h]
             least = ahead.min(axis=1)
         found = float(least[self.task.initial_state])
-        if one.least_total > found + TOLERANCE * self.P.shape[0]:
-            raise Infeasible(
-                f"least_total of {one.name} is {one.least_total:.12g}, and an episode may have {found:.12g}: give that"
-            )
+        fault = f"least_total of {one.name} is {one.least_total:.12g}, and an episode may have {found:.12g}: give that"
+        require(one.least_total <= found + TOLERANCE * self.P.shape[0], fault, Infeasible)
 
     def evaluate(self, policy: object) -> tuple[float, float | Array]:
         """Return the exact V^r(s₁) and V^u(s₁) of a policy, a table (H, S, A) or a mixture (Σ weight · value).
@@ -287,8 +282,8 @@ class LinearCMDP:
 def _as_kernel(given: ArrayLike, time_homogeneous: bool) -> Array:
     """Return P (H, S, A, S), checked; steps share memory if all are the same."""
     shape = np.shape(given)
-    if len(shape) != 4 or shape[1] != shape[3] or min(shape) == 0:
-        raise InvalidProblem(f"P must have shape (H, S, A, S) with no axis empty, got {shape}")
+    fits = len(shape) == 4 and shape[1] == shape[3] and min(shape) > 0
+    require(fits, f"P must have shape (H, S, A, S) with no axis empty, got {shape}")
     P = as_distributions("P", given, shape)
     if not time_homogeneous:
         P = np.ascontiguousarray(P)
@@ -298,10 +293,8 @@ def _as_kernel(given: ArrayLike, time_homogeneous: bool) -> Array:
         return P
     gaps = [float(np.abs(P_h - P[0]).max()) for P_h in P]
     h = int(np.argmax(gaps))
-    if gaps[h] > TOLERANCE:
-        raise InvalidProblem(
-            f"time_homogeneous=True, but P[{h}] differs from P[0] by {gaps[h]:.3g}: leave it out, or give one kernel"
-        )
+    fault = f"time_homogeneous=True, but P[{h}] differs from P[0] by {gaps[h]:.3g}"
+    require(gaps[h] <= TOLERANCE, f"{fault}: leave it out, or give one kernel")
     return np.broadcast_to(P[0].copy(), shape)
 
 
@@ -315,6 +308,6 @@ def _norm_bound(given: float | None, least: float, dim: int) -> float:
     if given is None:
         root = math.sqrt(dim)
         return root if math.isclose(least, root, rel_tol=TOLERANCE) else least * (1 + TOLERANCE)
-    if not given >= least * (1 - TOLERANCE):
-        raise Infeasible(f"norm_bound is {given:.12g}, and P needs {least:.12g} with these features: leave it out")
+    fault = f"norm_bound is {given:.12g}, and P needs {least:.12g} with these features: leave it out"
+    require(given >= least * (1 - TOLERANCE), fault, Infeasible)
     return float(given)

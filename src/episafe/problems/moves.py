@@ -5,9 +5,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from episafe.core.checks import TOLERANCE, as_distributions, as_unit_range
-from episafe.core.errors import InvalidEpisode, InvalidProblem
+from episafe.core.checks import as_distributions, as_unit_range, require
+from episafe.core.errors import InvalidEpisode
 from episafe.core.types import Array, IntArray, Move
+from episafe.kernels.replay import MoveTables, add_moves
 
 NOWHERE = -1  # the next state of a value that chance cannot take there
 
@@ -34,11 +35,11 @@ class ListedMove:
     def __post_init__(self) -> None:
         number = {chance_key(w): i for i, w in enumerate(self.values)}
         shape = np.shape(self.next_states)
-        if len(shape) != 4 or shape[3] != len(number) or np.asarray(self.next_states).dtype.kind != "i":
-            raise InvalidProblem(f"next_states must be whole numbers (n, S, A, {len(number)}), got shape {shape}")
-        if np.min(self.next_states) < NOWHERE or np.max(self.next_states) >= shape[1]:
-            raise InvalidProblem(f"next_states must be below {shape[1]}, the number of states, or −1 for none")
-        next_states = np.asarray(self.next_states, dtype=np.int64)
+        whole = len(shape) == 4 and shape[3] == len(number) and np.asarray(self.next_states).dtype.kind == "i"
+        require(whole, f"next_states must be whole numbers (n, S, A, {len(number)}), got shape {shape}")
+        next_states = np.array(self.next_states, dtype=np.int64)
+        inside = next_states.min() >= NOWHERE and next_states.max() < shape[1]
+        require(inside, f"next_states must be below {shape[1]}, the number of states, or −1 for none")
         next_states.setflags(write=False)
         rewards = as_unit_range("rewards of move", self.rewards, shape)
         utilities = as_unit_range("utilities of move", self.utilities, (*shape, None))
@@ -70,16 +71,11 @@ class ListedMove:
 
     def means(self, law: Array) -> tuple[Array, Array, Array]:
         """Return P (n, S, A, S), mean rewards (n, S, A) and utilities (m, n, S, A) under a law (n, S, W)."""
-        n, S, A, W = self.next_states.shape
-        P = np.zeros((n, S, A, S + 1))  # the last column collects impossible values
-        reward, utilities = np.zeros((n, S, A)), np.zeros((self.utilities.shape[4], n, S, A))
-        h, s, a = np.ogrid[:n, :S, :A]
-        for i in range(W):
-            weight = np.where(self.next_states[..., i] == NOWHERE, 0.0, law[:, :, None, i])
-            P[h, s, a, self.next_states[..., i]] += weight
-            reward += weight * self.rewards[..., i]
-            utilities += weight * np.moveaxis(self.utilities[..., i, :], -1, 0)
-        return P[..., :S], reward, utilities
+        (n, S, A, _), m = self.next_states.shape, self.utilities.shape[4]
+        P, signals = np.zeros((n, S, A, S)), np.zeros((n, S, A, 1 + m))
+        tables = MoveTables(self.next_states, self.rewards, self.utilities)
+        add_moves(tables, np.array(law, dtype=np.float64), P, signals)
+        return P, signals[..., 0], np.moveaxis(signals[..., 1:], -1, 0)
 
 
 class ChanceLaw:
@@ -95,12 +91,11 @@ class ChanceLaw:
     def __init__(self, move: ListedMove, law: object, start: int, horizon: int) -> None:
         n, S, _, W = move.next_states.shape
         self.move, self.law = move, as_distributions("law", law, (n, S, W))
-        if n not in (1, horizon):
-            raise InvalidProblem(f"move has {n} rows: give 1, if all steps are the same, or {horizon}, one per step")
-        if ((self.law[:, :, None, :] > 0) & (move.next_states == NOWHERE)).any():
-            raise InvalidProblem("the law has values that move does not know: give their next states")
-        if not is_exogenous(move, self.law, start, horizon):
-            raise InvalidProblem("chance depends on the actions, so it is not exogenous: leave move and law out")
+        require(n in (1, horizon), f"move has {n} rows: give 1, if all steps are the same, or {horizon}, one per step")
+        known = ((self.law[:, :, None, :] == 0) | (move.next_states != NOWHERE)).all()
+        require(known, "the law has values that move does not know: give their next states")
+        fault = "chance depends on the actions, so it is not exogenous: leave move and law out"
+        require(is_exogenous(move, self.law, start, horizon), fault)
         self.running = np.cumsum(self.law, axis=2)  # (n, S, W)
         self._start, self._horizon = start, horizon
 
@@ -114,14 +109,6 @@ class ChanceLaw:
             chances.append(self.move.values[i])
             state = int(self.move.next_states[row, state, 0, i])
         return self._start, tuple(chances)
-
-    def require_means(self, P: Array, reward: Array, utilities: Array) -> None:
-        """Raise if a kernel (H, …), a reward (H, …) or utilities (m, H, …) are not the means of move under the law."""
-        for name, told, made in zip(
-            ("P", "reward", "utility"), (P, reward, utilities), self.move.means(self.law), strict=True
-        ):
-            if np.abs(told - made).max() > TOLERANCE:
-                raise InvalidProblem(f"{name} is not the mean of move under the law: make both from the same rules")
 
 
 def is_exogenous(move: ListedMove, law: Array, start: int, horizon: int) -> bool:

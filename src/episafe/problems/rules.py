@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from episafe.core.checks import TOLERANCE
+from episafe.core.checks import TOLERANCE, require
 from episafe.core.errors import InvalidEpisode, InvalidProblem
 from episafe.core.policy import TablePolicy
 from episafe.core.task import OneHot, TableFeatures, Task, make_constraints
@@ -107,17 +107,13 @@ def listed(
         origin: where the problem comes from, as plain values; kept with every record.
     """
     index, move, law = _explored(rules)
-    if np.isnan(law).any():
-        raise InvalidProblem(
-            "the rules have no law of chance, so there is no P: give chances(h, state) to simulate them, or use "
-            "episafe.problems.rules.listed_task(rules, threshold, slack=…) for a live system"
-        )
+    live = "use episafe.problems.rules.listed_task(rules, threshold, slack=…) for a live system"
+    fault = f"the rules have no law of chance, so there is no P: give chances(h, state) to simulate them, or {live}"
+    require(not np.isnan(law).any(), fault)
     (n, S, A, _), H = move.next_states.shape, rules.horizon
-    if (num_bytes := 8 * n * S * A * S) > MAX_BYTES:
-        raise InvalidProblem(
-            f"P of {n} steps, {S} states and {A} actions takes {num_bytes / 2**30:.3g} GiB: state fewer steps, states "
-            "or actions, or use es.SampledCMDP or es.from_gymnasium"
-        )
+    size = f"P of {n} steps, {S} states and {A} actions takes {8 * n * S * A * S / 2**30:.3g} GiB"
+    remedy = "state fewer steps, states or actions, or use es.SampledCMDP or es.from_gymnasium"
+    require(8 * n * S * A * S <= MAX_BYTES, f"{size}: {remedy}")
     law /= law.sum(axis=2, keepdims=True)  # products of probabilities sum to 1 up to rounding
     P, reward, utilities = move.means(law)
     P, reward, *utility = (np.broadcast_to(one, (H, *one.shape[1:])) for one in (P, reward, *utilities))
@@ -176,11 +172,8 @@ def _explored(rules: Rules) -> tuple[dict[RuleState, int], ListedMove, Array]:
                 comes_to, r, u = (one.reshape(len(pairs), A, -1).swapaxes(0, 1) for one in outcomes)  # (A, W, 1 or m)
                 found.append((h, index[state], pairs, comes_to[..., 0], r[..., 0], u))
             advance(len(index) - len(waiting), len(index))
-            if len(index) > MAX_LISTED:
-                raise InvalidProblem(
-                    f"more than {MAX_LISTED} states can be reached, too many for arrays: play the rules with "
-                    "es.SampledCMDP(…, move=…, chance=…)"
-                )
+            fault = f"more than {MAX_LISTED} states can be reached, too many for arrays"
+            require(len(index) <= MAX_LISTED, f"{fault}: play the rules with es.SampledCMDP(…, move=…, chance=…)")
     shape, number = (n, len(index), A, len(values)), {key: i for i, key in enumerate(values)}
     next_states, reward, law = np.full(shape, NOWHERE), np.zeros(shape), np.zeros((n, len(index), len(values)))
     utility = np.zeros((*shape, found[0][-1].shape[2]))

@@ -7,7 +7,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from episafe.core.checks import TOLERANCE, as_count
+from episafe.core.checks import TOLERANCE, as_count, require
 from episafe.core.errors import InvalidEpisode, InvalidProblem
 from episafe.core.task import Task, encoder_like, make_constraints
 from episafe.core.types import (
@@ -106,13 +106,11 @@ class SampledCMDP(PlayedCMDP):
         units: Mapping[str, str] | None = None,
         origin: Mapping[str, str | int | float] | None = None,
     ) -> None:
-        if (sample is None) == (chance is None):
-            raise InvalidProblem("next states come from sample, or from chance through move: give one of them")
-        if (chance is not None and move is None) or (chance is None and (reward is None or utility is None)):
-            missing = "reward and utility are missing" if chance is None else "chance needs move"
-            raise InvalidProblem(
-                f"{missing}: give reward and utility as functions (h, state) -> (A,), or move and chance"
-            )
+        one = (sample is None) != (chance is None)
+        require(one, "next states come from sample, or from chance through move: give one of them")
+        complete = move is not None if chance is not None else reward is not None and utility is not None
+        missing = "reward and utility are missing" if chance is None else "chance needs move"
+        require(complete, f"{missing}: give reward and utility as functions (h, state) -> (A,), or move and chance")
         H, A, first = as_count("horizon", horizon), as_count("num_actions", num_actions), int(start is not None)
         encode = encoder_like(initial_state)
         limits = make_constraints(utility, threshold, slack, names, least_total)
@@ -169,8 +167,7 @@ class SampledCMDP(PlayedCMDP):
 
     def draw_trace(self, rng: np.random.Generator) -> tuple[State, tuple[object, ...]]:
         """Draw the values of chance in one episode: (s_1, (w_1, …, w_H)), where w_1 is the start if that is random."""
-        if self._chance is None:
-            raise InvalidProblem("the problem has no law of chance, so it has no traces: give move and chance")
+        require(self._chance, "the problem has no law of chance, so it has no traces: give move and chance")
         state, chances = self.reset(), []
         for h in range(self.task.horizon or 0):
             state, _, _, w = self.step(h, state, 0, rng)  # chance does not depend on the action

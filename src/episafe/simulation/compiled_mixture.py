@@ -1,6 +1,6 @@
 """The compiled loop of SafeAgent with `Observation` on listed problems.
 
-Episodes before which a candidate may be proposed are played by the plain loop, all others by kernels/mixture_loop.py.
+Episodes before which a candidate may be proposed are played by the plain loop, all others by kernels/loops.py.
 """
 
 from dataclasses import replace
@@ -11,7 +11,7 @@ import numpy as np
 from episafe.certify.observation import Observation
 from episafe.certify.safe_agent import SafeAgent
 from episafe.core.policy import Policy
-from episafe.kernels.mixture_loop import OnTrial, play
+from episafe.kernels.loops import OnTrial, play
 from episafe.kernels.simulation import Law
 from episafe.linear.planner import SoftmaxProposer
 from episafe.problems.linear import LinearCMDP

@@ -12,8 +12,8 @@ from episafe.algorithms.opse import OPSE
 from episafe.core.checks import distinct_steps
 from episafe.core.policy import TablePolicy
 from episafe.core.types import SAFE, SOURCES, Array, Plan
+from episafe.kernels.loops import Deployed, play_softmax
 from episafe.kernels.simulation import Law, running_sums
-from episafe.kernels.softmax_loop import Deployed, play
 from episafe.linear.planner import Decision
 from episafe.problems.linear import LinearCMDP
 from episafe.simulation.record import Columns
@@ -38,8 +38,9 @@ def play_episodes(
     while k < stop:
         # up to the next refactoring, which the plain loop makes after the same episode
         pause = min(stop, k + model.episodes_to_refactoring())
-        learner = model.arrays, model.slots, model._phi, model.work, scales, search, agent.replan.growth
-        done = play(law, deployed, learner, (streams.choices, streams.transitions), tuple(columns.facts), k, pause)
+        run = model.arrays, model.slots, model.work, scales, search
+        learner, two_streams = (run, model._phi, agent.replan.growth), (streams.choices, streams.transitions)
+        done = play_softmax(law, deployed, learner, two_streams, tuple(columns.facts), k, pause)
         model.count(done - k)
         if done < pause:
             model.enlarge_transitions()
@@ -79,7 +80,6 @@ def _deployed(cmdp: LinearCMDP, agent: Learner, plan: Plan, then: Array) -> Depl
         np.array([SOURCES.index(plan.source), plan.id, 0]),
         then[: agent.model.num_rows].copy(),
         frozen(agent.task.incumbent.table()),
-        np.zeros((0, 0, 0)),
     )
 
 
