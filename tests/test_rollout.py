@@ -183,7 +183,7 @@ def test_a_session_deploys_opaque_policies_and_is_audited_with_and_without_the_a
             session.deploy().policy.probabilities(0, 0)
     assert es.audit(tmp_path, rollout()).passed
     assert es.audit(tmp_path).passed
-    with pytest.raises(es.InvalidProblem, match="began with incumbent = .*begin a new session"):
+    with pytest.raises(es.InvalidProblem, match=r"began with incumbent = .*begin a new session"):
         es.open(tmp_path, rollout(incumbent="https://v0"))
 
 
