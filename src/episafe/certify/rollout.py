@@ -3,10 +3,11 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from episafe.certify.guard import per_limit
 from episafe.certify.safe_agent import SafeAgent
 from episafe.certify.staged import Staged
 from episafe.core.agent import AgentFacts, Proposer
-from episafe.core.checks import require
+from episafe.core.checks import as_array, require
 from episafe.core.policy import OpaquePolicy, Policy
 from episafe.core.task import Constraint, Task, make_constraints
 from episafe.core.types import PerLimit
@@ -54,9 +55,7 @@ class Rollout(SafeAgent):
     ) -> None:
         cut, names = (threshold.cut, [threshold.name]) if isinstance(threshold, Constraint) else (None, names)
         b = threshold.threshold if isinstance(threshold, Constraint) else threshold
-        constraints = tuple(
-            replace(one, cut=cut) for one in make_constraints(None, b, slack, names, least_total, floor)
-        )
+        constraints = tuple(replace(one, cut=cut) for one in make_constraints(None, b, slack, names, least_total))
         for one in constraints:
             text = f"threshold {one.threshold:g} of {one.name} is not above least_total {one.least_total:g}"
             text += ", which every episode reaches: state both as totals of an episode"
@@ -65,4 +64,12 @@ class Rollout(SafeAgent):
         require(isinstance(candidates, Mapping), text)
         acting = incumbent if isinstance(incumbent, Policy) else OpaquePolicy(incumbent)
         task = Task(None, None, constraints, acting)
-        super().__init__(task, Staged(delta), candidates=candidates, proposer=Proposer())
+        super().__init__(task, Staged(delta), candidates=candidates, floor=floor, proposer=Proposer())
+
+    def add_candidate(self, name: str, policy: object, least_total: PerLimit = None) -> None:
+        """Put a policy on trial from the next plan on; a changed policy is a new candidate.
+
+        `least_total` is a total utility, or one per limit, that each of its episodes is certain to reach.
+        """
+        stated = None if least_total is None else as_array("least_total", per_limit(least_total, self.task), (None,))
+        self.offer(name, policy, stated)

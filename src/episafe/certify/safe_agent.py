@@ -2,9 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from copy import copy
-
-import numpy as np
-from numpy.typing import ArrayLike
+from dataclasses import replace
 
 from episafe.certify.family import Family
 from episafe.certify.guard import Budget
@@ -15,9 +13,8 @@ from episafe.certify.staged import Staged
 from episafe.certify.traces import TraceProposer
 from episafe.certify.trials import check_name
 from episafe.core.agent import Agent, Candidate, Certifier, Proposer, register
-from episafe.core.checks import as_array
 from episafe.core.errors import Infeasible, InvalidProblem
-from episafe.core.task import Constraint, ProblemLike, make_constraints
+from episafe.core.task import Constraint, ProblemLike, Task, make_constraints
 from episafe.core.types import INCUMBENT, Array, Episode, PerLimit, Plan, Settings
 from episafe.linear.planner import SoftmaxProposer
 
@@ -40,6 +37,7 @@ class SafeAgent(Agent):
         delta: the probability with which some deployed mixture may be below a limit, if no certifier is given.
         candidates: policies by name; they are tried before any proposal.
         family: policies with parameters, `es.Family`; it replaces the planner as proposer.
+        floor: a total utility that no episode of a deployed policy may be below, or one per limit; None demands none.
         proposer: suggests policies. None: the planner, which uses replayed traces if the certifier has them, or
             `Ladder` with a `Budget`.
 
@@ -62,9 +60,12 @@ class SafeAgent(Agent):
         candidates: Mapping[str, object] | None = None,
         family: Family | None = None,
         *,
+        floor: PerLimit = None,
         proposer: Proposer | None = None,
     ) -> None:
         super().__init__(problem)
+        if floor is not None:
+            self.task = with_floor(self.task, floor)
         task = self.task
         if certifier is None:
             without_traces = Staged(delta) if candidates or family else Observation(delta)
@@ -121,22 +122,22 @@ class SafeAgent(Agent):
         waiting = {one.name: self.task.least_totals for one in self.candidates}
         return self.certifier.bounds() | waiting
 
-    def add_candidate(self, name: str, policy: object, least_total: ArrayLike | None = None) -> None:
+    def add_candidate(self, name: str, policy: object) -> None:
         """Put a policy on trial from the next plan on.
 
-        It must not be chosen with the help of episodes that are deployed from now on. `least_total` is a total utility,
-        or one per limit, that each of its episodes is certain to reach.
+        It must not be chosen with the help of episodes that are deployed from now on.
         """
+        self.offer(name, policy)
+
+    def offer(self, name: str, policy: object, stated: Array | None = None) -> None:
+        """Add a candidate, with least totals (m,) if they are stated; refuse one that may fall below a floor."""
         check_name(name, tuple(self.bounds()))
         made = copy(self.task.as_policy(policy))
         made.name = name
-        least = self.certifier.least_totals(made)
-        if least_total is not None:
-            stated = np.broadcast_to(least_total, (self.task.num_constraints,))
-            least = as_array("least_total", stated if least is None else np.maximum(least, stated), (None,))
+        least = self.certifier.least_totals(made) if stated is None else stated
         candidate = Candidate(name, made, least_totals=least)
         if why := self.certifier.below_floor(candidate):
-            raise InvalidProblem(f"{why}: give another policy, or state its least_total")
+            raise InvalidProblem(f"{why}: give another policy; es.Rollout takes a least_total for each")
         self.candidates.append(candidate)
 
     def promote(self, name: str) -> None:
@@ -159,7 +160,16 @@ class SafeAgent(Agent):
         """Return the settings that a record keeps: the certifier, its delta and the statement."""
         limits = {f"slack {one.name}": one.slack for one in self.task.constraints if one.slack is not None}
         least = {f"least_total {one.name}": one.least_total for one in self.task.constraints if one.least_total}
+        least |= {f"floor {one.name}": one.floor for one in self.task.constraints if one.floor is not None}
         return {"agent": self.facts.name, "level": self.level, **limits, **least, **self.certifier.settings()}
+
+
+def with_floor(task: Task, floor: PerLimit) -> Task:
+    """Return the task with a floor under every limit."""
+    names, limits = [one.name for one in task.constraints], task.constraints
+    b: PerLimit = task.thresholds.tolist() if len(limits) > 1 else float(task.thresholds[0])
+    demanded = make_constraints(None, b, None, names, floor=floor)
+    return replace(task, constraints=tuple(replace(a, floor=d.floor) for a, d in zip(limits, demanded, strict=True)))
 
 
 def changed_limits(
