@@ -210,7 +210,7 @@ if __name__ == "__main__":  # when bets change, see test_golden.py
 
 def test_a_floor_refuses_candidates_without_a_least_total_above_it():
     agent = es.Rollout(0.9, 0.05, candidates={}, incumbent="v1", floor=0.5)
-    with pytest.raises(es.InvalidProblem, match="'v2' may total 0, below the floor 0.5 of utility"):
+    with pytest.raises(es.InvalidProblem, match=r"'v2' may total 0, below the floor 0\.5 of utility"):
         agent.add_candidate("v2", "v2")
     agent.add_candidate("v2", "v2", least_total=0.6)
     assert agent.plan().policy.names == ("v2", "incumbent") and agent.settings()["floor utility"] == 0.5
