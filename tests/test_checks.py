@@ -74,7 +74,7 @@ MISTAKES = {
     ),
     "a cost reported as utility": (lambda: centre(Confused()), "use cost_limit= if the signal is a cost"),
     "an invented slack": (lambda: centre(threshold=9.0, slack=2.9), r"threshold \+ slack = 11.9: correct slack="),
-    "a horizon of 11 hours": (lambda: centre(horizon=11, threshold=9.0), "end after 12 steps.* give 12"),
+    "a horizon of 11 hours": (lambda: centre(horizon=11, threshold=9.0), "end after 12 steps.* give horizon=12"),
     "a horizon of 5 hours": (lambda: centre(UntilDone(), horizon=5, threshold=4, slack=0.3), "end after 12 steps"),
 }  # fmt: skip
 

@@ -153,7 +153,7 @@ def test_a_start_that_drifts_is_refused():
             self.k = 0 if seed is not None else self.k + 1
             return self.k, {}
 
-    with pytest.raises(es.InvalidProblem, match=r"an episode starts at 1.*random_start=True"):
+    with pytest.raises(es.InvalidProblem, match=r"one episode starts at 1.*random_start=True"):
         episodes(problem(Drifting()), 2)
 
 
@@ -379,7 +379,7 @@ def test_told_utilities_of_several_limits_are_a_mapping():
     [
         ({"slack": 0.8}, r"give \{name: slack\}"),
         ({"slack": {"sevrice": 1}}, "slack is given for 'sevrice', the limits are service, waste"),
-        ({"threshold": 2.0}, "beside limits by name"),
+        ({"threshold": 2.0}, "but limits are given by name"),
         ({"cost_limit": {"service": 1.0}, "cost_range": None, "slack": None}, "not unique"),
         ({"cost_range": {"waste": (1, 0)}}, "lowest < highest"),
         ({"least_total": {"waste": 1.0}}, "least_total is given for 'waste', the limits are service"),

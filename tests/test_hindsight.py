@@ -165,7 +165,7 @@ def test_bounds_cover_and_controls_fail():
 
 def test_lost_traces_do_not_break_the_bound():
     only_good = wrong_share(60, honest, loses=lambda X: X < 3)
-    assert only_good.high < 0.3  # every lost trace counts at its worst
+    assert only_good.high < 0.3  # every lost trace counts as the worst case
     kept = [trace for trace in honest(np.random.default_rng(0), 6, 400)[1] if trace.sum() >= 3]
     assert proved(6, np.ones(6, dtype=np.int64), kept, 0.3) > 3  # dropped silently they would prove too much
 
@@ -545,9 +545,9 @@ def test_the_statement_names_every_assumption():
     said = es.certify.Hindsight(delta=0.1).settings()["statement"]
     for assumption in (
         "probability 0.9", "independent of all earlier traces", "same law", "no trace is reported for two episodes",
-        "start is fixed or part of the trace", "also where no deployed policy went", "demand and not sales",
-        "before its action", "fixed without knowledge of traces of later deployments", "drawn as the weights say",
-        "threshold + slack", "late or lost", "counts at its worst", "88% of delta",
+        "start is fixed or part of the trace", "also in states that no deployed policy reached", "demand and not sales",
+        "only after its action", "fixed without knowledge of traces of later deployments", "drawn as the weights say",
+        "threshold + slack", "late or lost", "counts as the worst case", "88% of delta",
         "only its values", "2% of delta",
     ):  # fmt: skip
         assert assumption in said

@@ -153,7 +153,7 @@ def test_an_episode_that_ends_early_says_so(rng):
 
 
 REFUSED = {
-    "no propensities": (lambda f: f.drop(columns="propensity"), {}, "no column 'propensity': record with each action"),
+    "no propensities": (lambda f: f.drop(columns="propensity"), {}, "no column 'propensity': record the probability"),
     "no utility": (lambda f: f.drop(columns="utility"), {}, "no column 'utility'"),
     "an episode twice": (lambda f: pandas.concat([f, f[:1]]), {}, "steps 0, 1, … once each"),
     "a step missing": (lambda f: f[f["episode"] > 0].assign(step=1), {}, "steps 0, 1, … once each"),

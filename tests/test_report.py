@@ -87,11 +87,11 @@ def test_the_page_of_a_run_has_units_confidence_and_no_network():
 
 def test_the_page_shows_what_moved_and_calls_the_incumbent_assumed():
     said = text_of(run_page(mixed()))
-    assert "Why it was allowed" in said and "incumbent (assumed)" in said and "new" in said
+    assert "Why the plans were allowed" in said and "incumbent (assumed)" in said and "new" in said
     assert "Probability that a learned policy acts" in said
-    assert "In 50 % of the episodes the acting component itself is beyond a limit" in said
-    assert "In no episode the acting component itself" in text_of(run_page(mixed(utility_of_new=13.0)))
-    assert "Why it was allowed" not in text_of(run_page(record()))
+    assert "In 50 % of the episodes the acting component, taken alone, is beyond a limit" in said
+    assert "In no episode the acting component, taken alone," in text_of(run_page(mixed(utility_of_new=13.0)))
+    assert "Why the plans were allowed" not in text_of(run_page(record()))
 
 
 def test_unknown_values_are_shown_by_totals_and_their_spread(rng):

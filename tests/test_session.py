@@ -150,7 +150,7 @@ def test_steps_out_of_order_are_refused_with_a_remedy():
     d.act(0)
     with pytest.raises(es.InvalidEpisode, match="1 entries"):
         d.record(utility=[1.0, 2.0])
-    with pytest.raises(es.InvalidEpisode, match="recorded once"):
+    with pytest.raises(es.InvalidEpisode, match="record each step once"):
         d.record()
     with pytest.raises(es.InvalidEpisode, match="play all steps"):
         d.episode()
@@ -394,7 +394,7 @@ def test_a_planner_that_fails_or_takes_too_long_lets_the_last_plan_or_the_incumb
     monkeypatch.setattr(broken, "observe", lambda episode: 1 / 0)
     session.report(d.id, play(d, rng))
     later = session.deploy()
-    assert d.name == "plan" and later.name == "incumbent" and "the learner failed (ZeroDivision" in later.plan.reason
+    assert d.name == "plan" and later.name == "incumbent" and "learning failed (ZeroDivision" in later.plan.reason
     slow = es.Fixed(SHOP, "uniform")
     decide, proceed = slow.decide, threading.Event()
     monkeypatch.setattr(slow, "decide", lambda: (proceed.wait(10), decide())[1])

@@ -85,12 +85,15 @@ AGENTS = [
     (Hasty, "plan differently before episode 1"),
     (Spoiling, "changed the arrays of the episode: copy them first"),
     (deciding(policy=lambda self: Half(self.task.incumbent.table())), "sum to 0.5: normalise"),
-    (deciding(level=lambda self: "theorem"), "level 'theorem' and its agent 'heuristic': claim what is proved"),
+    (deciding(level=lambda self: "theorem"), "level 'theorem' and its agent 'heuristic': claim only what is proved"),
     (wrong(level="theorem"), "claims a theorem with the bounds .nan., below the limits"),
     (deciding(source=lambda self: "safe"), r"'safe' and deploys another policy: return self\.incumbent_plan"),
     (deciding(bounds=lambda self: np.nan), r"bounds of shape \(\): give one per limit, shape \(1,\)"),
     (deciding(policy=lambda self: self.task.incumbent.table()), r"type ndarray: return an es\.Policy"),
-    (wrong(settings=lambda self: {"agent": "own", "counts": self.counts}), "is no text or number: records keep"),
+    (
+        wrong(settings=lambda self: {"agent": "own", "counts": self.counts}),
+        "is neither a text nor a number: records keep",
+    ),
 ]
 
 
@@ -155,7 +158,7 @@ def below(self):
 CERTIFIERS = [
     (Boastful, "the audit of a session fails|have a false claim"),
     (Forgiving, "of 20 runs with lost reports have a false claim"),
-    (Generous, r"evidence\(\) moved a bound: let apply"),
+    (Generous, r"evidence\(\) moved a bound: only apply"),
     (Clocked, "the audit of a session fails"),
     (spoiled_certifier(plan=below), "the audit of a session fails|have a false claim"),
     (spoiled_certifier(settings=lambda self: {"certifier": "own", "delta": 0.05}), r"settings\(\) has no .'statement'"),
@@ -200,7 +203,7 @@ def sampled(kind=es.SampledCMDP):
 ENVIRONMENTS = [
     (lambda: spoiled("P", lambda p: 0.9 * p.P), "a row of P sums to 0.9: normalise P"),
     (lambda: spoiled("task.reward", lambda p: 3 * p.task.reward), "rescale it to .0, 1. per step"),
-    (lambda: spoiled("task.hint", lambda p: [p.P.copy()]), "the task can reach P: give the learner no"),
+    (lambda: spoiled("task.hint", lambda p: [p.P.copy()]), "the task can reach P: give the agent no"),
     (lambda: sampled(ByClock), "two runs with the seed 0 differ: draw from the generator"),
 ]
 

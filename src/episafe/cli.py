@@ -35,9 +35,9 @@ app = typer.Typer(
 )
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-Out = Annotated[Path | None, typer.Option(help="Folder for records and the report.")]
+Out = Annotated[Path | None, typer.Option(help="Folder for records and the summary page.")]
 Workers = Annotated[int | None, typer.Option(min=1, help="Processes; one per core by default.")]
-On = Annotated[str, typer.Option(help="local, or dask:ADDRESS of a scheduler on a trusted network.")]
+On = Annotated[str, typer.Option(help="Where to run: local, or dask:ADDRESS of a scheduler on a trusted network.")]
 Location = Annotated[str, typer.Argument(help="Folder or postgresql:// address of the session.")]
 SessionName = Annotated[str | None, typer.Option("--name", help="Name of the session, on PostgreSQL.")]
 AgentBuilder = Annotated[
@@ -65,7 +65,7 @@ def exit_codes() -> Iterator[None]:
     except (OSError, RuntimeError) as error:
         _fail(error, FAILED)
     except KeyboardInterrupt:
-        errors.print("stopped: run the same command again to finish what is missing")
+        errors.print("stopped: repeat the command to finish")
         raise typer.Exit(FAILED) from None
 
 
@@ -181,13 +181,13 @@ def _options(changes: list[str]) -> "tuple[Document, Document]":
 
 @command("episafe paper --quick --out paper-results")
 def paper(
-    quick: Annotated[bool, typer.Option("--quick", help="3 problems of 1,000 episodes, not 10 of 10,000.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Run 3 problems of 1,000 episodes, not 10 of 10,000.")] = False,
     out: Out = None,
     workers: Workers = None,
     on: On = "local",
     as_json: AsJson = False,
 ) -> None:
-    """Run the paper's comparison, by the rules of the text and of the released code."""
+    """Run the paper's comparison, with the rules of the text and of the released code."""
     from episafe.lab.paper import paper_sweep, published_table
 
     asked, folder = paper_sweep(quick), out or Path("paper-results")
@@ -206,7 +206,7 @@ def sweep(
     on: On = "local",
     as_json: AsJson = False,
 ) -> None:
-    """Run every agent on every environment at every seed. Runs that are in the folder are not repeated."""
+    """Run every agent on every environment with every seed. Runs that are already in the folder are not repeated."""
     from episafe.lab.sweep import Sweep
 
     _run_sweep(lambda: Sweep.read(file), out or Path(file.stem), workers, on, as_json)
@@ -220,7 +220,7 @@ def _run_sweep(
     as_json: bool,
     write: Callable[[Path], Path] | None = None,
 ) -> None:
-    """Run what is missing of a sweep, write its page, and say which runs failed."""
+    """Run the missing runs of a sweep, write its page, and list the runs that failed."""
     from episafe.report.pages import write_report
 
     with exit_codes():
@@ -241,20 +241,20 @@ def benchmark(
     sets: Annotated[str, typer.Option(help='Problem sets, separated by commas, or "all".')] = "tabular,linear-active",
     problems: Annotated[int, typer.Option(min=1, max=100, help="Problems per set.")] = 5,
     episodes: Annotated[int, typer.Option(min=1)] = 1_000,
-    verify: Annotated[Path | None, typer.Option(help="Run a random tenth of a results.json again instead.")] = None,
+    verify: Annotated[Path | None, typer.Option(help="Verify a results.json instead: repeat a random tenth.")] = None,
     out: Out = None,
     workers: Workers = None,
     on: On = "local",
     as_json: AsJson = False,
 ) -> None:
-    """Run agents on frozen sets of problems, and compare them with the reference results."""
+    """Run agents on fixed sets of problems, and compare them with the reference results."""
     from episafe.lab import benchmark as bench
 
     out = out or Path("benchmark-results")
     if verify is not None:
         with exit_codes():
             number, faults = bench.verify(verify, workers)
-        console.print(f"{number} runs again: " + ("\n".join(faults) or "all results are reproduced"))
+        console.print(f"{number} runs repeated: " + ("\n".join(faults) or "all results are reproduced"))
         raise typer.Exit(1 if faults else 0)
     with exit_codes():
         agents = [(name, dict[str, object]()) for name in agent or ["safe", "opse-tuned", "incumbent"]]
@@ -292,7 +292,7 @@ def check(
     seed: Annotated[int, typer.Option(min=0)] = 0,
     as_json: AsJson = False,
 ) -> None:
-    """Play your problem under its incumbent: what is wrong, how to repair it, a forecast, and which way to take."""
+    """Play your problem with its incumbent, and report mistakes, remedies, a forecast and the recommended agent."""
     from episafe.lab.build import make_problem
     from episafe.lab.forecast import episodes_of, recommend
     from episafe.simulation.checks import Finding, check_problem
@@ -320,7 +320,7 @@ def _agent(builder: str | None) -> "Agent | None":
 @command("episafe audit sessions/shop --head 3f2a… --agent shop:make_agent")
 def audit(
     location: Location,
-    head: Annotated[str | None, typer.Option(help="Hash of the last event, as you kept it elsewhere.")] = None,
+    head: Annotated[str | None, typer.Option(help="Hash of the last event that you copied to another place.")] = None,
     agent: AgentBuilder = None,
     name: SessionName = None,
     as_json: AsJson = False,

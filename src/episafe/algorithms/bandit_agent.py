@@ -24,8 +24,8 @@ from episafe.kernels.bandit_sets import best_policy, means
 from episafe.problems.bandit import ActionPolicy, BanditTask, Ellipsoid
 
 REFACTOR_EVERY = 500  # observations between fresh inverses, so that rounding does not build up
-NO_POLICY = "no policy has a pessimistic utility at the threshold"
-BEYOND = "more observations than the radius covers: give a larger num_rounds, or a radius without it"
+NO_POLICY = "no policy has a pessimistic utility of at least the threshold"
+BEYOND = "the radius covers fewer observations: give a larger num_rounds, or a radius that does not use it"
 
 
 class Radius(NamedTuple):
@@ -78,7 +78,7 @@ class BanditAgent(Agent):
         delta: δ.
         radius: "paper", "determinant", "anytime", or a number: C set by hand, at the level "heuristic".
         replan: when to plan again; every round, where the arms change.
-        label: what records call the agent.
+        label: the name of the agent in records.
 
     Attributes:
         round: the round to plan for. It grows with the rounds that were learned; set it if feedback is late.
@@ -100,7 +100,7 @@ class BanditAgent(Agent):
             self.replan = EVERY
         self.model = Regression(self.task.dim, 1 + self.task.num_constraints)
         if self.one_limit and self.task.num_constraints > 1:
-            raise InvalidProblem(f"{self.facts.label} takes one limit, got {self.task.num_constraints}: use OPLBSP")
+            raise InvalidProblem(f"{self.facts.label} supports one limit, got {self.task.num_constraints}: use OPLBSP")
         self.num_rounds = None if num_rounds is None and not self.needs_rounds else as_count("num_rounds", num_rounds)
         self.delta, self.label, self._told_radius = as_probability("delta", delta), label or self.facts.name, radius
         self.radius = radius_of(radius, self.task, self.num_rounds, self.delta)

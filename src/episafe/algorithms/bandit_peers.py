@@ -26,10 +26,10 @@ def _determinant(problem: ProblemLike, num_episodes: int) -> dict[str, object]:
 
 @register(
     name="oplb", label="OPLB",
-    summary="after Pacchiano et al. 2021: listed arms only, told the incumbent's exact utility",
+    summary="after Pacchiano et al. 2021: listed arms only; uses the incumbent's exact utility",
     kind="bandit", colour="#CC79A7",
     arguments=lambda bandit, K: _determinant(bandit, K) | {"known_utility": bandit.evaluate(bandit.task.incumbent)[1]},
-    needs=lambda bandit: "" if isinstance(bandit.task.actions, np.ndarray) else "its arms are not listed, or change",
+    needs=lambda bandit: "" if isinstance(bandit.task.actions, np.ndarray) else "its arms are not listed or change",
 )  # fmt: skip
 class OPLB(BanditAgent):
     """After OPLB of Pacchiano, Ghavamzadeh, Bartlett and Jiang, AISTATS 2021, for arms that do not change.
@@ -39,10 +39,10 @@ class OPLB(BanditAgent):
         f(a) = θ̂_rᵀa + α_r C‖a‖_{Λ⁻¹},   g(a) = (aᵀe₀/‖x₀‖)u₀ + μ̂ᵀa^⊥ − C‖a^⊥‖_{(Λ^⊥)⁻¹},   a^⊥ = a − (aᵀe₀)e₀,
         π ∈ argmax E_π[f] s.t. E_π[g] ≥ b,   α_r = 1 + 2B/(u₀ − b),
 
-    with μ̂ regressed on a^⊥ from u − (aᵀe₀/‖x₀‖)u₀. The incumbent is one more choice, of utility u₀: always feasible.
-    Algorithm 1 with α_c = 1 and the α_r of Theorem 2, which has 1 for B. Differs from the paper: the bonus is the mean
-    of the norms, not the norm of the mean, which it bounds from above, so that the problem is linear; x₀ is the mean of
-    a policy. Policies that pass are in the paper's safe set.
+    μ̂ is the regression of u − (aᵀe₀/‖x₀‖)u₀ on a^⊥. The incumbent is one more choice, of utility u₀: always feasible.
+    This is Algorithm 1 with α_c = 1 and the α_r of Theorem 2, which has 1 for B. Differences: x₀ is the mean of a
+    policy, and the bonus is the mean of the norms instead of the norm of the mean. This bonus is larger and makes the
+    problem linear. Policies that pass are in the paper's safe set.
 
     Args:
         problem, num_rounds, delta, radius, replan, label: see `BanditAgent`.
@@ -89,23 +89,23 @@ class OPLB(BanditAgent):
         return self.as_plan(arms, choices[:-1] + choices[-1] * safe, means(choices, g), lam)
 
     def settings(self) -> Settings:
-        """Return the settings with the utility that it is told."""
+        """Return the settings with the known utility."""
         return super().settings() | {"known_utility": self.known_utility}
 
 
 @register(
     name="safe-lucb", label="Safe-LUCB",
-    summary="after summaries of Amani et al. 2019: seed rounds, then optimism without inflation", kind="bandit",
+    summary="after summaries of Amani et al. 2019: rounds near the incumbent, then optimistic arms", kind="bandit",
     colour="#E69F00", arguments=_determinant,
 )  # fmt: skip
 class SafeLUCB(BanditAgent):
     """After Safe-LUCB of Amani, Alizadeh and Thrampoulidis 2019: T' = K^(2/3) seed rounds, and then
 
-        argmax E[θ̂_rᵀa + C‖a‖_{Λ⁻¹}] s.t. E[θ̂_uᵀa − C‖a‖_{Λ⁻¹}] ≥ b: optimism is not inflated.
+        argmax E[θ̂_rᵀa + C‖a‖_{Λ⁻¹}] s.t. E[θ̂_uᵀa − C‖a‖_{Λ⁻¹}] ≥ b, with the same C in both.
 
-    Differs from the paper: the utility has a parameter and observations of its own; safety is of policies, not of
-    actions. A seed round plays the incumbent, but with probability ε = ξ/(b + ξ + B) a uniform action, which is safe
-    since every action has utility ≥ −B. Its source is "search", its bound (1 − ε)(b + ξ) − εB.
+    Differences: the utility has a parameter and observations of its own, and policies are safe instead of actions. A
+    seed round plays the incumbent, but a uniform action with probability ε = ξ/(b + ξ + B). This is safe because every
+    action has utility ≥ −B. Its source is "search", its bound (1 − ε)(b + ξ) − εB.
     """
 
     one_limit = needs_rounds = True
@@ -137,18 +137,18 @@ class SafeLUCB(BanditAgent):
 
 @register(
     name="roful", label="ROFUL",
-    summary="after Hutchinson et al. 2024: optimistic, then mixed with the incumbent", kind="bandit",
+    summary="after Hutchinson et al. 2024: an optimistic arm, mixed with the incumbent", kind="bandit",
     colour="#000000", arguments=_determinant,
 )  # fmt: skip
 class ROFUL(BanditAgent):
-    """After ROFUL of Hutchinson, Turan and Alizadeh, AISTATS 2024: optimistic in reward and constraint, then mixed with
-    the incumbent until the pessimistic check passes:
+    """Mixes a policy that is optimistic about reward and utility with the incumbent; the mixture passes the check:
 
         π̃ ∈ argmax E[θ̂_rᵀa + C‖a‖_{Λ⁻¹}] s.t. E[θ̂_uᵀa + C‖a‖_{Λ⁻¹}] ≥ b;   γπ̃ + (1 − γ)π_sf with the largest γ such
         that γ E_π̃[θ̂_uᵀa − C‖a‖_{Λ⁻¹}] + (1 − γ)(b + ξ) ≥ b.
 
-    Differs from Algorithm 1 of the paper: policies instead of actions; the incumbent, of utility ≥ b + ξ, instead of
-    the origin; γ is never raised to the scale that norms alone show to be safe (line 5).
+    After ROFUL of Hutchinson, Turan and Alizadeh, AISTATS 2024. Differences from Algorithm 1: it plays policies instead
+    of actions, and mixes with the incumbent, of utility ≥ b + ξ, instead of the origin. It does not use the lower bound
+    on γ that follows from norms alone (line 5).
     """
 
     one_limit = True
@@ -169,13 +169,13 @@ class ROFUL(BanditAgent):
 
 
 @register(
-    name="oful", label="OFUL", summary="after Abbasi-Yadkori et al. 2011: has no constraint, violates", kind="bandit",
+    name="oful", label="OFUL", summary="after Abbasi-Yadkori et al. 2011: ignores the limit", kind="bandit",
     colour="#D55E00", arguments=_determinant,
 )  # fmt: skip
 class OFUL(BanditAgent):
     """After OFUL of Abbasi-Yadkori, Pál and Szepesvári 2011: argmax θ̂_rᵀa + C‖a‖_{Λ⁻¹}, without a constraint.
 
-    It violates wherever the constraint binds: the reference that shows what safety costs.
+    It violates the limit wherever the constraint binds. Its regret shows the cost of safety.
     """
 
     keeps_limits = False
@@ -189,11 +189,11 @@ class OFUL(BanditAgent):
 
 
 @register(
-    name="bandit-incumbent", label="Incumbent", summary="the incumbent of a bandit in every round", kind="bandit",
+    name="bandit-incumbent", label="Incumbent", summary="the incumbent in every round", kind="bandit",
     colour="#6B6B6B",
 )  # fmt: skip
 class Incumbent(BanditAgent):
-    """Deploys the incumbent in every round: what a learner must beat."""
+    """Deploys the incumbent in every round: the baseline for agents."""
 
     def __init__(self, problem: ProblemLike) -> None:
         super().__init__(problem, radius=0.0, replan=Doubling(1e9))

@@ -12,7 +12,7 @@ from episafe.linear.counts import CountingAgent, clipped_pass, needs_tables
 
 @register(
     name="opdop", label="OPDOP",
-    summary="OPDOP (Ding et al. 2021): proximal steps of the policy and steps of the multiplier; violates",
+    summary="OPDOP (Ding et al. 2021): proximal steps of the policy, steps of the multiplier; may violate limits",
     arguments=lambda problem, num_episodes: {"num_episodes": num_episodes, "bonus": 0.001}, needs=needs_tables,
 )  # fmt: skip
 class OPDOP(CountingAgent):
@@ -26,7 +26,7 @@ class OPDOP(CountingAgent):
     with Q_r^k and V_g^k of π^k, for reward and utility.
 
     The paper proves regret and violation Õ(S√(AH⁵T)) after T = KH steps, *with cancellation* (soft). The last policy
-    may be unsafe for ever. It has no incumbent; χ is made of the incumbent's slack.
+    may never be safe. It has no incumbent; χ is made of the incumbent's slack.
 
     Ding, Wei, Yang, Wang and Jovanović, AISTATS 2021, Algorithms 1 and 3 with the constants of Theorem 2. The theorem
     prints H²K in α; its proof (Lemmas 3 and 4) has H²√K, which is used here. C₁ is an absolute constant without a

@@ -33,17 +33,17 @@ class DOPE(CountingAgent):
 
         max_π max_{P'∈𝒫} V^{π, r + C_r β}_{P'}(s₁)   s.t.   V^{π, u_i − C_u β}_{P'}(s₁) ≥ b_i,   β = Σ_{s'} γ
 
-    by extended value iteration inside the dual, where the literature solves a linear program of HS²A variables. The
+    The literature solves this as a linear program of HS²A variables; here extended value iteration solves the dual. The
     optimum mixes at most m + 1 (policy, kernel) pairs; states that the mixture never reaches get the uniform policy.
     The incumbent is deployed while the problem is infeasible.
 
     Args:
         problem: a problem or its task.
-        constants: C_r and C_u are read, nothing else.
+        constants: only C_r and C_u are used.
         replan: when to plan again; information is ln(n_h(s,a) ∨ 1).
         radius: half-width of the box.
         num_safe_episodes: episodes of the incumbent before anything else (K₀ of Bura et al.); the OPSE paper uses none.
-        label: what records call it.
+        label: the name in records.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class DOPE(CountingAgent):
         return Plan(policy, "search", bounds, self.level, lam=float(found.multipliers.sum()))
 
     def settings(self) -> Settings:
-        """Return C_r, C_u, the radius and the number of first episodes beside the general settings."""
+        """Return the general settings with C_r, C_u, the radius and the number of first episodes."""
         scales: Settings = {"agent": self.label, "C_r": self.constants.C_r, "C_u": self.constants.C_u}
         return (
             Agent.settings(self) | scales | {"radius": repr(self.radius), "num_safe_episodes": self.num_safe_episodes}
@@ -99,7 +99,7 @@ AGENTS["dope-authors"] = (
     AgentFacts(
         name="dope-authors",
         label="DOPE, authors’ constants",
-        summary="the same with the authors' constants",
+        summary="DOPE (Bura et al. 2022) with the constants of its authors",
         arguments=lambda problem, num_episodes: {"num_episodes": num_episodes, "bonus": 0.003},
         needs=needs_tables,
     ),

@@ -34,7 +34,7 @@ def box_of(agent: CountingAgent) -> KernelBox:
 
 @register(
     name="optcmdp", label="OptCMDP",
-    summary="after Efroni et al. 2020: the best policy and the best kernel of a box; violates while it learns",
+    summary="after Efroni et al. 2020: the best policy and kernel of a box; violates limits while it learns",
     arguments=lambda problem, num_episodes: {"num_episodes": num_episodes, "bonus": 0.01}, needs=needs_tables,
 )  # fmt: skip
 class OptCMDP(CountingAgent):
@@ -42,11 +42,11 @@ class OptCMDP(CountingAgent):
 
         max_π max_{P'∈𝒫} V^{π, r}_{P'}(s₁)   s.t.   V^{π, u_i}_{P'}(s₁) ≥ b_i
 
-    The paper proves that the positive parts of regret and of violation sum to Õ(√(SANH⁴K)) each, N the number of next
-    states (hard violation): it violates while it learns. It has no incumbent.
+    The paper proves that the positive parts of regret and of violation (hard) each sum to Õ(√(SANH⁴K)), where N is the
+    number of next states. So it violates limits while it learns. It has no incumbent.
 
-    The extended linear program is solved by extended value iteration in the dual; its value is that of the program in
-    the code of Bura et al. to 1e-8. Where it is infeasible, which has probability 0 in the proof, the policy of largest
+    Extended value iteration in the dual solves the extended linear program. Its value agrees with that of the code of
+    Bura et al. to 1e-8. If the program is infeasible, which has probability 0 in the proof, the policy of largest
     optimistic utility is deployed.
     """
 
@@ -60,7 +60,7 @@ class OptCMDP(CountingAgent):
 
 @register(
     name="optcmdp-bonus", label="OptCMDP-bonus",
-    summary="the same by a bonus on the estimated kernel, whose problem is S times smaller",
+    summary="after Efroni et al. 2020: the estimated kernel with a bonus; violates limits while it learns",
     arguments=lambda problem, num_episodes: {"num_episodes": num_episodes, "bonus": 0.003}, needs=needs_tables,
 )  # fmt: skip
 class OptCMDPBonus(CountingAgent):
@@ -68,10 +68,11 @@ class OptCMDPBonus(CountingAgent):
 
         max_π V^{π, r + Hβ}_{P̂}(s₁)   s.t.   V^{π, u_i + Hβ}_{P̂}(s₁) ≥ b_i,      β = Σ_{s'} γ
 
-    The paper proves for it what it proves for OptCMDP, with a larger H: hard violation, Õ(√K). It has no incumbent.
+    The paper proves the same rate as for OptCMDP, Õ(√K) with hard violation, but with a larger power of H. It has no
+    incumbent.
 
-    The bonus Hβ is that of OptPrimalDual-CMDP. P̂ is uniform where nothing was seen; infeasible problems are treated as
-    by OptCMDP.
+    The bonus Hβ is that of OptPrimalDual-CMDP. P̂ is uniform for pairs without data. Infeasible problems are treated as
+    in OptCMDP.
     """
 
     def decide(self) -> Plan:
@@ -86,22 +87,22 @@ class OptCMDPBonus(CountingAgent):
 
 @register(
     name="optdual", label="OptDual-CMDP",
-    summary="after Efroni et al. 2020: extended value iteration for a multiplier stepped once an episode; violates",
+    summary="after Efroni et al. 2020: extended value iteration and steps of a multiplier; may violate limits",
     arguments=lambda problem, num_episodes: {"num_episodes": num_episodes, "bonus": 0.01}, needs=needs_tables,
 )  # fmt: skip
 class OptDual(CountingAgent):
-    """Takes the best policy and kernel of the box 𝒫 for r + λu, and steps λ by what they promise:
+    """Deploys the best policy for r + λu over the box 𝒫 of kernels, and updates λ by its optimistic utility:
 
         (π_k, P_k) = argmax_π max_{P'∈𝒫} V^{π, r + λ_k u}_{P'}(s₁)
         λ_{k+1} = [λ_k + (b − V^{π_k, u}_{P_k}(s₁))/t]₊,   t = H√K/ρ,   ρ = H/ξ
 
-    The paper proves regret and violation Õ(√K) *with cancellation*: what is kept in one episode pays for another
-    (soft). Policies are deterministic, and a single one need not be safe, ever. It has no incumbent. The step t is that
-    of OptPrimalDual-CMDP.
+    The paper proves regret and violation Õ(√K) *with cancellation* (soft): one episode may compensate for another.
+    Policies are deterministic, and no single policy need be safe. It has no incumbent. The step t is that of
+    OptPrimalDual-CMDP.
     """
 
     def decide(self) -> Plan:
-        """Return the best policy for λ, and step λ."""
+        """Return the best policy for λ, and update λ."""
         task, lams = self.task, self.lams
         best = best_pair(self.counts.signals, box_of(self), task.initial_state)
         values, (actions, _) = best(np.append(1.0, lams))
@@ -113,28 +114,28 @@ class OptDual(CountingAgent):
 
 @register(
     name="optprimaldual", label="OptPrimalDual-CMDP",
-    summary="after Efroni et al. 2020: steps of the policy and of the multiplier, one each an episode; violates",
+    summary="after Efroni et al. 2020: a step of policy and multiplier per episode; may violate limits",
     arguments=lambda problem, num_episodes: {"num_episodes": num_episodes, "bonus": 0.001}, needs=needs_tables,
 )  # fmt: skip
 class OptPrimalDual(CountingAgent):
-    """Mirror ascent in the policy, from the uniform one, and a gradient step in the multiplier:
+    """Takes steps of mirror ascent in the policy, beginning with the uniform one, and gradient steps in the multiplier:
 
         π_{k+1}(a|s) ∝ π_k(a|s) exp(t(Q^r + λ_k Q^u)),      λ_{k+1} = [λ_k + ρ(b − V^u(s₁))/(H√K)]₊,
         t = √(2 ln A/K)/(H(1+ρ)),   ρ = H/ξ
 
-    with Q and V of π_k on P̂, for r + Hβ and u + Hβ, β = Σ_{s'} γ, clipped above at the steps that are left.
+    Q and V are those of π_k on P̂, for r + Hβ and u + Hβ with β = Σ_{s'} γ, clipped above at the remaining steps.
 
-    The paper proves regret and violation Õ(√K) *with cancellation* (soft). The last policy may be unsafe for ever. It
+    The paper proves regret and violation Õ(√K) *with cancellation* (soft). The last policy may never be safe. It
     has no incumbent and does not plan: a step costs one evaluation.
 
-    After the released code of Kitamura et al. 2024, which has γ without the factor 2, and steps the multiplier by the
-    value of π_{k+1}, here by that of π_k.
+    After the released code of Kitamura et al. 2024. That code has γ without the factor 2, and it updates the multiplier
+    by the value of π_{k+1}; here it is the value of π_k.
     """
 
     _next: Array | None = None  # π_{k+1}
 
     def decide(self) -> Plan:
-        """Return π_k, and step policy and multiplier."""
+        """Return π_k, and update the policy and the multiplier."""
         task, lams, (H, _, A), K = self.task, self.lams, self.counts.shape, self.confidence.num_episodes or 1
         policy, rho = uniform_table(*self.counts.shape) if self._next is None else self._next, H / task.slacks.min()
         step, policy_step = rho / (H * math.sqrt(K)), math.sqrt(2 * math.log(A) / K) / (H * (1 + rho))

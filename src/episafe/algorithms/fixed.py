@@ -29,7 +29,7 @@ class Fixed(Agent):
     Args:
         problem: a problem or its task.
         policy: "incumbent", "uniform", a table (H, S, A), a policy, or a function (h, state) -> π (A,).
-        label: what records call it; by default the name of the policy, or "fixed".
+        label: the name in records; by default the name of the policy, or "fixed".
     """
 
     def __init__(self, problem: ProblemLike, policy: object = "incumbent", label: str = "") -> None:

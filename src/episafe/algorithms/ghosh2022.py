@@ -27,28 +27,28 @@ def decide(model: SoftmaxModel, constants: Constants, lam: Array) -> Decision:
 
 @register(
     name="ghosh2022", label="Ghosh et al. 2022",
-    summary="after Ghosh et al. 2022: softmax policies for a multiplier stepped once per episode; violates",
+    summary="after Ghosh et al. 2022: softmax policies, a step of the multiplier per episode; may violate limits",
     arguments=lambda problem, num_episodes: {"num_episodes": num_episodes, "bonus": 0.001},
 )  # fmt: skip
 class Ghosh2022(SoftmaxAgent):
-    """Optimistic in reward and utility, at a multiplier λ_k that is stepped:
+    """Deploys a softmax policy for the optimistic values of r + λ_k u, and updates λ_k with each plan:
 
         π_k = softmax(α(Q^r + λ_k Q^u)),   λ_{k+1} = min{[λ_k + η(b − V^u(s₁))]₊, χ}
         α = K/H,   η = 10/(H√K),   χ = 2H/ξ,   C = bonus·dH√ln(4 ln A·dKH/δ)
 
-    The paper proves regret and violation Õ(√(d³H⁴K)), *with cancellation* (soft). No incumbent.
+    The paper proves regret and violation Õ(√(d³H⁴K)), *with cancellation* (soft). It has no incumbent.
 
-    After Ghosh, Zhou and Shroff, NeurIPS 2022, whose text was not available: α and η as the same authors ran it in 2024
-    (Appendix K), C of their paper of 2024, χ of Ding et al. 2021. `bonus` replaces an absolute constant of C that is
-    not stated. Differs: known reward and utility are used; values are clipped at the steps that are left, and V^r has
-    OPSE's entropy, −(H/K) ln π. Each of several limits has its λ.
+    After Ghosh, Zhou and Shroff, NeurIPS 2022, whose text was not available. α and η are from Appendix K of the same
+    authors' paper of 2024, C is also from that paper, and χ is from Ding et al. 2021. `bonus` replaces an absolute
+    constant of C that is not stated. Differences: known reward and utility are used, and values are clipped at the
+    number of remaining steps. V^r has OPSE's entropy, −(H/K) ln π. Each limit has its own λ.
 
     Args:
         problem: a problem or its task, whose slack ξ is known.
         num_episodes: K, in the logarithm, the temperature and the step.
         delta: δ.
         bonus: factor on C.
-        replan: when to plan again, which is when λ is stepped.
+        replan: when to plan again; each new plan changes λ.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class Ghosh2022(SoftmaxAgent):
 
     @property
     def search(self) -> Search:
-        """Return what the compiled form reads: it steps `lam` itself."""
+        """Return the inputs of the compiled form, which updates `lam` itself."""
         return super().search._replace(step=self.eta, dual=self.lam)
 
     def decide(self) -> Plan:

@@ -65,19 +65,19 @@ def decide(model: SoftmaxModel, constants: Constants, rules: Rules = GHOSH) -> D
 
 @register(
     name="ghosh", label="Ghosh et al. 2024",
-    summary="Ghosh et al. 2024 as the OPSE paper runs it: optimistic in the utility too; violates while it learns",
+    summary="Ghosh et al. 2024 as the OPSE paper runs it: also optimistic about utility; violates limits at first",
     colour="#D55E00",
 )  # fmt: skip
 class Ghosh2024(SoftmaxAgent):
-    """Deploys π^λ of the smallest λ whose *optimistic* utility reaches the limit; C_λ if none does. No incumbent.
+    """Deploys π^λ of the smallest λ whose *optimistic* utility reaches the limit, or C_λ; it has no incumbent.
 
-    The cited paper proves that regret and hard violation are Õ(√K). The rules are those of the OPSE paper. Differs from
-    Algorithm 1 of Ghosh et al.: λ is found by bisection, where theirs raises it in steps of order K^{-H}; V̄ʳ has an
-    entropy; values are clipped at the steps that are left, theirs at H. The estimate need not be monotone in λ.
+    The cited paper proves that regret and hard violation are Õ(√K). The rules are those of the OPSE paper. Differences
+    from Algorithm 1 of Ghosh et al.: λ is found by bisection instead of steps of order K^{-H}, and V̄ʳ has an entropy.
+    Values are clipped at the number of remaining steps instead of H. The estimate need not be monotone in λ.
 
     Args:
         problem: a problem or its task.
-        constants: scales, κ and search limits; C_dagger and B_dagger are not read.
+        constants: scales, κ and search limits; C_dagger and B_dagger are not used.
         replan: when to plan again.
         variant: "text" for the rules of the OPSE paper, "released" for those of its released code.
     """

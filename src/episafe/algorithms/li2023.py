@@ -48,7 +48,7 @@ class MixingBounds:
     Where n = 0 they are H and 0. They hold for all policies at once where c = 1.
 
     Args:
-        task: what the learner is told.
+        task: the task of the agent.
         counts: what was seen.
         confidence: δ and c.
         parts: δ' = δ/parts.
@@ -111,7 +111,7 @@ def largest(found: Mapping[float, Bounded]) -> tuple[float, Bounded]:
 
 
 class Mixing(CountingAgent):
-    """What both agents share: the bounds, the incumbent with b + ξ, and one candidate per λ.
+    """The base of both agents: the bounds, the incumbent with b + ξ, and one candidate per λ.
 
     Args:
         problem: a problem or its task, with one limit.
@@ -140,13 +140,13 @@ class Mixing(CountingAgent):
     arguments=lambda problem, num_episodes: {"bonus": 0.003}, needs=needs_one_limit,
 )  # fmt: skip
 class EpsMix(Mixing):
-    """Deploys a candidate π̄ if its lower bound passes, else mixes it with the incumbent, as often π̄ as bounds allow:
+    """Deploys a candidate π̄ if its lower bound passes, else the mixture with the largest weight on π̄ that passes:
 
         π̄ with probability ρ = (V̲ᵘ_sf − b)/(V̲ᵘ_sf − V̲ᵘ_π̄), else the incumbent
 
-    with the bounds of `MixingBounds` at δ' = δ/4, and V̲ᵘ_sf the larger of its own and b + ξ, which the task states.
-    The paper proves zero violation of the mixture, and regret Õ(√(H³SAK) + H³S²A + H³SAΔ(1/κ² + S/κ)). A candidate by
-    itself is not bounded. Algorithm 4 of the paper.
+    The bounds are those of `MixingBounds` at δ' = δ/4. V̲ᵘ_sf is the larger of the incumbent's bound and b + ξ. The
+    paper proves zero violation of the mixture, and regret Õ(√(H³SAK) + H³S²A + H³SAΔ(1/κ² + S/κ)). It proves nothing
+    about a candidate alone. Algorithm 4 of the paper.
     """
 
     def decide(self) -> Plan:
@@ -169,12 +169,12 @@ class EpsMix(Mixing):
     arguments=lambda problem, num_episodes: {"bonus": 0.003}, needs=needs_one_limit,
 )  # fmt: skip
 class StepMix(Mixing):
-    """Of the policies π^j, the incumbent up to step j and a candidate π̄ after it, takes the smallest j that passes:
+    """Deploys π^j, the incumbent up to step j and a candidate π̄ after it, with the smallest j that passes:
 
         π̄ where j = 0, else (1−ρ)π^j + ρπ^{j−1}, which differ at step j only,  ρ = (V̲ᵘ_j − b)/(V̲ᵘ_j − V̲ᵘ_{j−1})
 
-    with the bounds of `MixingBounds` at δ' = δ/(3(H+1)); π^H is the incumbent, and V̲ᵘ_H the larger of its own and the
-    b + ξ that the task states. The paper proves zero violation, with Markov policies. Algorithm 1 of the paper.
+    The bounds are those of `MixingBounds` at δ' = δ/(3(H+1)). π^H is the incumbent, and V̲ᵘ_H is the larger of its bound
+    and b + ξ. The paper proves zero violation, with Markov policies. Algorithm 1 of the paper.
     """
 
     def decide(self) -> Plan:
@@ -182,7 +182,7 @@ class StepMix(Mixing):
         b, problem, safe, candidates = self.start(3 * (self.counts.shape[0] + 1))
         lam, best = largest({lam: _stepped(problem, one, safe, b) for lam, one in candidates.items()})
         if best.policy is safe.policy:
-            return self.incumbent_plan("no policy that steps over to a candidate passes")
+            return self.incumbent_plan("no policy that switches to a candidate passes")
         return Plan(TablePolicy(best.policy), "search", np.array([best.utility]), self.level, lam=lam)
 
 

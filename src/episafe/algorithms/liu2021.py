@@ -25,22 +25,23 @@ def beta(counts: TransitionCounts, confidence: Confidence) -> Array:
 
 @register(
     name="optpess-lp", label="OptPess-LP",
-    summary="after Liu et al. 2021: the incumbent while it is little known, then a linear program on the estimate",
+    summary="after Liu et al. 2021: the incumbent at first, then a linear program on the estimated kernel",
     arguments=lambda problem, num_episodes: {"num_episodes": num_episodes, "bonus": 0.003}, needs=needs_tables,
 )  # fmt: skip
 class OptPessLP(CountingAgent):
-    """Deploys the incumbent while little is known of it, then the best policy of a problem on P̂:
+    """Deploys the incumbent while little is known about it, then the best policy of a problem on P̂:
 
         π_sf   if  V^{π_sf, u − (1+SH)β}_{P̂}(s₁) ≤ b + ξ/2
         max_π V^{π, r + α_r β}_{P̂}(s₁)  s.t.  V^{π, u − (1+SH)β}_{P̂}(s₁) ≥ b      else,
         α_r = 1 + SH + 4H(1+SH)/ξ
 
-    The paper proves zero violation with probability 1 − δ, and regret Õ(H³√(S³AK)/ξ + H⁵S³A/ξ), at bonus 1. No run of
-    practical length leaves the incumbent there: it needs some (4SH²/ξ)²Z visits of each pair on the incumbent's paths.
+    For bonus 1 the paper proves zero violation with probability 1 − δ, and regret Õ(H³√(S³AK)/ξ + H⁵S³A/ξ). With this
+    bonus only the incumbent is deployed in runs of practical length: another policy needs about (4SH²/ξ)²Z visits of
+    each pair on the incumbent's paths.
 
-    Its formulas are those that a public notebook quotes from the paper; the released code of Bura et al. 2022 has the
-    same scales and another logarithm. The linear program is solved by its dual; its value is that of the program in
-    their code to 1e-8.
+    The formulas are those that a public notebook quotes from the paper. The released code of Bura et al. 2022 has the
+    same scales and another logarithm. The linear program is solved by its dual, and its value agrees with that of their
+    code to 1e-8.
     """
 
     def decide(self) -> Plan:
@@ -56,7 +57,7 @@ class OptPessLP(CountingAgent):
 
         known = utilities(task.incumbent.table())
         if not (known > task.thresholds + slack / 2).all():
-            return self.incumbent_plan(f"its own utility is known to be {known.min():.6g} only")
+            return self.incumbent_plan(f"the utility of the incumbent is only known to be at least {known.min():.6g}")
         found = optimum(P_hat, signals[0], signals[1:], task.thresholds, task.initial_state)
         bounds = utilities(found.table)
         if not passes(bounds, task.thresholds):
@@ -67,22 +68,22 @@ class OptPessLP(CountingAgent):
 
 @register(
     name="optpess-primaldual", label="OptPess-PrimalDual",
-    summary="after Liu et al. 2021: optimistic values, a multiplier that asks for more than b; violates at first",
+    summary="after Liu et al. 2021: optimistic values, a multiplier that aims above b; violates limits at first",
     arguments=lambda problem, num_episodes: {"num_episodes": num_episodes, "bonus": 0.001}, needs=needs_tables,
 )  # fmt: skip
 class OptPessPrimalDual(CountingAgent):
-    """Value iteration on P̂ for reward and utility with a bonus, and a multiplier that asks for ε_k more than b:
+    """Value iteration on P̂ for reward and utility with a bonus, and a multiplier that aims at b + ε_k:
 
         π_k greedy for Q^r + (λ_k/η_k)Q^u of r + (1+SH)β and u + (1+SH)β, clipped above at H,      η_k = ξH√k
         λ_{k+1} = [λ_k + b + ε_k − V^u(s₁)]₊,      ε_k = 5H²√(S³A)(ln(k/δ') + 1)/√(k ln(k/δ')),   δ' = δ/(S²AH)
 
     The paper proves regret Õ(H³√(S³AK)/ξ) and a violation that does not grow with K, *with cancellation* (soft).
-    Policies are deterministic. It needs the slack and no incumbent. ε_k and η_k have the form in which Ghosh et al.
-    2024 (Appendix K) run it, with 1 for 5 and 10 for ξ. Neither these constants nor the bonus were checked.
+    Policies are deterministic. It needs the slack but no incumbent. ε_k and η_k have the form of Ghosh et al. 2024
+    (Appendix K), who use 1 instead of 5 and 10 instead of ξ. Neither these constants nor the bonus were checked.
     """
 
     def decide(self) -> Plan:
-        """Return the greedy policy, and step λ."""
+        """Return the greedy policy, and update λ."""
         task, (H, S, A), k = self.task, self.counts.shape, self.counts.num_episodes + 1
         lams = self.lams / (float(task.slacks.min()) * H * math.sqrt(k))
 

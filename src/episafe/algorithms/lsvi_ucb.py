@@ -16,7 +16,7 @@ from episafe.linear.counts import Confidence
 from episafe.linear.planner import GHOSH, Decision, searched
 from episafe.linear.ridge import SoftmaxModel
 
-GREEDY = 1e-10  # κ: actions whose values differ by more than about 1e-9 are told apart
+GREEDY = 1e-10  # κ: actions whose values differ by more than about 1e-9 are distinguished
 
 
 def decide(model: SoftmaxModel, constants: Constants) -> Decision:
@@ -40,18 +40,18 @@ def decide(model: SoftmaxModel, constants: Constants) -> Decision:
 
 @register(
     name="lsvi-ucb", label="LSVI-UCB",
-    summary="after Jin et al. 2020: no constraint, violates; what reward alone would earn",
+    summary="after Jin et al. 2020: maximises the reward and ignores the limit",
     arguments=lambda problem, num_episodes: {"num_episodes": num_episodes, "bonus": 0.01},
 )  # fmt: skip
 class LSVIUCB(SoftmaxAgent):
     """Deploys the policy that is greedy for Q_h = r + clip(P̂_hV_{h+1} + Cβ, 0, H−h),  C = bonus·dH√ln(2dKH/δ).
 
-    The paper proves regret Õ(√(d³H⁴K)) to the best policy of all, safe or not: a reference for what reward alone earns.
-    It promises nothing about the utility. No incumbent.
+    The paper proves regret Õ(√(d³H⁴K)) against the best policy, safe or not. It serves as a reference without a limit:
+    it promises nothing about the utility. It has no incumbent.
 
-    After Jin et al., COLT 2020, whose proceedings hold an abstract only: the algorithm itself was not available.
-    `bonus` replaces an absolute constant of C that is not stated. Differs: a known reward is used, and values are
-    clipped at the steps that are left, not at H. Greedy is a softmax with κ = 10⁻¹⁰.
+    After Jin et al., COLT 2020. Only the abstract was available, not the algorithm. `bonus` replaces an absolute
+    constant of C that is not stated. Differences: a known reward is used, and values are clipped at the number of
+    remaining steps, not at H. The greedy policy is a softmax with κ = 10⁻¹⁰.
 
     Args:
         problem: a problem or its task.
@@ -73,7 +73,7 @@ class LSVIUCB(SoftmaxAgent):
 
     @property
     def search(self) -> Search:
-        """Return what the compiled form reads: λ = 0 passes every check."""
+        """Return the inputs of the compiled form: λ = 0 passes every check."""
         return GHOSH.search(self.constants, np.full(self.task.num_constraints, -np.inf))
 
     def decide(self) -> Plan:

@@ -12,12 +12,12 @@ from episafe.kernels.bandit_sets import best_policy, means
 
 @register(
     name="oplbsp-determinant", label="OPLB-SP, determinant",
-    summary="OPLB-SP with the determinant radius, which is tighter and needs no number of rounds", kind="bandit",
+    summary="OPLB-SP with the determinant radius, which is tighter and does not need num_rounds", kind="bandit",
     colour="#56B4E9", arguments=lambda problem, num_episodes: {"radius": "determinant", "label": "oplbsp-determinant"},
 )  # fmt: skip
 @register(
     name="oplbsp", label="OPLB-SP",
-    summary="OPLB-SP, Algorithm 1 of the paper: the incumbent until it is known well enough, then optimism",
+    summary="OPLB-SP, Algorithm 1 of the paper: the incumbent until its utility is known, then optimistic policies",
     kind="bandit", colour="#0072B2", arguments=lambda problem, num_episodes: {"num_rounds": num_episodes},
 )  # fmt: skip
 class OPLBSP(BanditAgent):
@@ -38,7 +38,7 @@ class OPLBSP(BanditAgent):
         radius: str | float = "paper", replan: Replanning = EVERY, slack: str = "told", label: str = "",
     ) -> None:  # fmt: skip
         if slack not in ("told", "estimated"):
-            raise InvalidProblem(f'slack must be "told" or "estimated", got {slack!r}: the task holds the number')
+            raise InvalidProblem(f'slack must be "told" or "estimated", got {slack!r}: state a number in the task')
         self.slack = slack
         super().__init__(problem, num_rounds, delta, radius=radius, replan=replan, label=label)
 

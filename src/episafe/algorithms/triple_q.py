@@ -1,4 +1,4 @@
-"""Triple-Q (Wei, Liu and Ying 2022): Q-learning for reward and utility, and a virtual queue of what is owed."""
+"""Triple-Q (Wei, Liu and Ying 2022): Q-learning for reward and utility, and a virtual queue of the violation."""
 
 import math
 
@@ -14,29 +14,30 @@ from episafe.linear.counts import known_signals, needs_one_limit
 
 @register(
     name="triple-q", label="Triple-Q",
-    summary="Triple-Q (Wei et al. 2022): Q-learning and a queue of what is owed, no model; violates",
+    summary="Triple-Q (Wei et al. 2022): Q-learning and a virtual queue, without a model; may violate limits",
     arguments=lambda problem, num_episodes: {"num_episodes": num_episodes, "bonus": 0.002}, needs=needs_one_limit,
 )  # fmt: skip
 class TripleQ(Agent):
-    """Greedy for Q + (Z/η)C, where Q and C are learned by steps α_t = (χ+1)/(χ+t), t visits in the current frame:
+    """Deploys the greedy policy for Q + (Z/η)C; Q and C are learned by steps α_t, t visits in the current frame:
 
         Q_h ← (1−α_t)Q_h + α_t(r + Q_{h+1}(x', a') + b_t),      C_h ← (1−α_t)C_h + α_t(u + C_{h+1}(x', a') + b_t)
-        b_t = ¼√(H²ι(χ+1)/(χ+t)),   ι = 128 ln(√(2SAH)K),   χ = η = K^0.2,   a' greedy at x'
+        α_t = (χ+1)/(χ+t),   b_t = ¼√(H²ια_t),   ι = 128 ln(√(2SAH)K),   χ = η = K^0.2,   a' greedy at x'
 
-    After each frame of K^0.6 episodes Q, C and the visits are reset to H and 0, and the queue is
-    Z ← [Z + b + ε − C̄]₊, with C̄ the mean of C_1(x_1, a_1) over the frame and ε = 8√(SAH⁶ι³)/K^0.2.
+    A frame has K^0.6 episodes. After each frame Q and C are reset to H, the visits are reset to 0, and the queue is
+    updated: Z ← [Z + b + ε − C̄]₊. Here C̄ is the mean of C_1(x_1, a_1) over the frame, and ε = 8√(SAH⁶ι³)/K^0.2.
 
-    The paper proves regret Õ(H⁴√(SA)K^0.8/ξ) and no violation in sum, *with cancellation* (soft), for K beyond any run:
-    10⁴¹ for 5 states, 3 actions and 4 steps. It keeps no model: an episode costs O(H). It has no incumbent.
+    The paper proves regret Õ(H⁴√(SA)K^0.8/ξ) and no violation in sum, *with cancellation* (soft). The K that it needs
+    is too large in practice: 10⁴¹ for 5 states, 3 actions and 4 steps. It keeps no model, so an episode costs O(H). It
+    has no incumbent.
 
-    Wei, Liu and Ying, AISTATS 2022, Algorithm 1. Differs from the paper: reward and utility are known; a' is the
-    greedy action, also where another policy played the episode.
+    Wei, Liu and Ying, AISTATS 2022, Algorithm 1. Differences: reward and utility are known, and a' is the greedy action
+    even if another policy played the episode.
 
     Args:
         problem: a problem or its task.
         num_episodes: K.
-        bonus: factor on √ι: on b_t, and its cube on ε. With 1, ε exceeds H in any run: the queue grows for ever and the
-            reward is ignored. The authors' experiments have ε = 0.5 and b_t = 0.2√(ln K/t), which 0.002 is near to.
+        bonus: factor on √ι: on b_t, and its cube on ε. With 1, ε exceeds H in any run: the queue always grows and the
+            reward is ignored. The authors' experiments have ε = 0.5 and b_t = 0.2√(ln K/t), as with a bonus near 0.002.
         replan: when to plan again; information is the logarithm of the number of episodes.
     """
 
@@ -62,7 +63,7 @@ class TripleQ(Agent):
         return Plan(TablePolicy(np.eye(self._visits.shape[2])[actions]), "search", level=self.level, lam=lam)
 
     def observe(self, episode: Episode) -> None:
-        """Step Q and C along an episode; at the end of a frame, update the queue and reset them."""
+        """Update Q and C along an episode; at the end of a frame, update the queue and reset them."""
         H, lam, values = len(self._visits), self._queue / self._chi, self._values
         states, actions = episode.states.tolist(), episode.actions.tolist()
         self._frame_sum += float(values[1, 0, states[0], actions[0]])

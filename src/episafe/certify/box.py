@@ -34,9 +34,10 @@ ASSUMES = (
 class Box(Certifier):
     """Every deployed policy has expected utility at least b, in all episodes at once, with probability 1 − delta.
 
-    Assumptions: the states are listed and Markov, and the first one is fixed; steps have the same kernel if the task
-    says so; the utility is known; episodes are independent given the policy, without drift; the incumbent has V^u ≥ b +
-    slack. Nothing is assumed about features. The box is about the kernel, so several limits cost no more δ than one.
+    It assumes that the states are listed and Markov, with a fixed first state, and that the utility is known. Steps
+    have the same kernel if the task says so. Episodes are independent given the policy, without drift. The incumbent
+    has V^u ≥ b + slack. Nothing is assumed about features. The box is about the kernel, so several limits cost no more
+    δ than one.
 
     As soon as the box proves any policy safe, a Markov policy that is safe by itself is deployed. Before that a mixture
     of candidates and the incumbent is deployed, and the promise is about the mixture. Box needs no proposer.
@@ -60,7 +61,7 @@ class Box(Certifier):
     def start(self, task: Task) -> None:
         """Begin with the box of all kernels."""
         reason = needs_tables(task)
-        require(not reason, f"Box cannot certify this task: {reason}; else use es.certify.Observation")
+        require(not reason, f"Box cannot certify this task: {reason}; use es.certify.Observation instead")
         super().start(task)
         self._signals = known_signals(task)
         _, H, S, A = self._signals.shape
@@ -175,7 +176,9 @@ class Box(Certifier):
         tighten(self.counts, math.log(self.counts.size / self.delta), self.lower, self.upper)
         self.next_plan = max(self.num_episodes + 1, math.ceil(GROWTH * self.num_episodes))
         if self._is_empty():
-            self.invalid_reason = "no kernel fits what was seen: episodes are not independent, or the system drifts"
+            self.invalid_reason = (
+                "no kernel fits the observed transitions: episodes are not independent, or the system drifts"
+            )
         self._plan_again()
 
     # plans
@@ -267,13 +270,13 @@ def transitions(name: str, task: Task, episode: Episode) -> Evidence:
             "es.certify.Observation"
         )
     if episode.states[0] != (start := task.initial_state):
-        raise InvalidEpisode(f"states[0] is {episode.states[0]}, but {name} is for the fixed start {start}")
+        raise InvalidEpisode(f"states[0] is {episode.states[0]}, but {name} needs the fixed start {start}")
     assert task.utilities is not None
     told = task.utilities[:, np.arange(len(episode.actions)), episode.states[:-1], episode.actions].sum(axis=1)
     if not (np.abs(episode.total_utility - told) <= TOLERANCE * len(episode.actions)).all():
         raise InvalidEpisode(
-            f"the utilities sum to {episode.total_utility}, and to {told} by the task: {name} needs a known utility; "
-            "use es.certify.Observation"
+            f"the reported utilities sum to {episode.total_utility}, but those of the task to {told}: {name} needs a "
+            "known utility; use es.certify.Observation"
         )
     nothing = np.zeros(0)
     return Evidence((), nothing, np.zeros((0, task.num_constraints)), nothing, episode)

@@ -120,7 +120,7 @@ class Relative:
         return float(np.clip((1 - self.alpha + self.sums.min() / self.largest) * (1 - SHAVED), 0.0, 1.0))
 
     def deploy(self, deployment: int, weight: float) -> None:
-        """Count an episode at its worst."""
+        """Count an episode as the worst case."""
         self.placed[deployment] = min(0.0, 1 - self.alpha - weight) * self.largest
         self.sums += self.placed[deployment]
 
@@ -129,5 +129,5 @@ class Relative:
         self.sums += total - self.alpha * incumbent - self.placed.pop(deployment)
 
     def abandon(self, deployment: int) -> None:
-        """Count an episode that will have no report at its worst."""
+        """Count an episode that will have no report as the worst case."""
         self.placed.pop(deployment, None)

@@ -68,7 +68,7 @@ class Accounts:
 
     The incumbent is row 0. Its bound is stated, b + ξ; if the slack is unknown, it has a sequence of its own, like the
     first candidate. Candidate j = 1, 2, … has δ_j = δ/(j(j+1)), δ_j/m for each limit (sections 2.4 and 6). A deployment
-    counts at its worst until it is reported (section 2.3).
+    counts as the worst case until it is reported (section 2.3).
 
     Args:
         task: the limits and the incumbent's utility.
@@ -190,7 +190,7 @@ class Accounts:
         return admits(self.wealth.lower[row], self.thresholds)
 
     def expect(self, deployment: int, rows: Sequence[int]) -> None:
-        """Count a deployment of these rows at its worst until it is reported: q = 1, X = x₀ (Lemma 3)."""
+        """Count a deployment of these rows as the worst case until it is reported: q = 1, X = x₀ (Lemma 3)."""
         self._deployed = True
         for i in dict.fromkeys(rows):
             if self.wealth.in_use[i] and self.wealth.log_term[i].any():

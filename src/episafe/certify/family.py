@@ -81,7 +81,7 @@ class Family(Proposer):
 
     def member(self, parameters: Mapping[str, Parameter]) -> FamilyPolicy:
         """Return the policy of these parameters."""
-        assert self._task is not None, "an agent starts its family"
+        assert self._task is not None, "the family is not bound to a task: pass it to an agent"
         return FamilyPolicy(self._task.as_policy(self.make_policy(**parameters)), dict(parameters))
 
     def policy_of(self, document: Document) -> Policy | None:

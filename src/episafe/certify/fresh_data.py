@@ -37,11 +37,11 @@ COSTS = -np.log1p(-BETS) - BETS  # ψ(λ)
 class FreshData(Certifier):
     """Every deployed policy is Markov and has expected utility at least b by itself, without mixtures.
 
-    A certified policy π_c has the bound L. In an epoch of fixed length (1−ε)π_c + επ_x is deployed, π_x a proposal,
-    with (1−ε)^H L ≥ b: utilities are ≥ 0, so the part without deviations is enough. When the epoch ends,
-    (1−α)π_c + απ_x is evaluated on its data for each α in `STEPS`, and the boldest one that passes is the new π_c.
-    Epoch e = 1, 2, … has δ_e = δ/(e(e+1)), shared by its evaluations. A user's candidate is π_x in every other epoch,
-    until it is certified itself. With probability `delta` some deployed policy may be below b.
+    A certified policy π_c has the bound L, and π_x is a proposal. In an epoch of fixed length (1−ε)π_c + επ_x is
+    deployed. It is safe if (1−ε)^H L ≥ b, because utilities are not negative. At the end of the epoch (1−α)π_c + απ_x
+    is evaluated on its data for each α in `STEPS`. The largest α that passes gives the new π_c. Epoch e = 1, 2, … has
+    δ_e = δ/(e(e+1)), shared by its evaluations. A user's candidate is π_x in every other epoch, until it is certified
+    itself. With probability `delta` some deployed policy may be below b.
     """
 
     name: ClassVar[str] = "fresh-data"
@@ -59,7 +59,7 @@ class FreshData(Certifier):
 
     def start(self, task: Task) -> None:
         """Begin with the incumbent; raise if the task cannot have a linear kernel with its norm bound."""
-        text = "FreshData needs listed states and known utilities: else use es.certify.Observation"
+        text = "FreshData needs listed states and known utilities: use es.certify.Observation instead"
         require(task.utilities is not None, text)
         require_linear(task)
         super().start(task)
@@ -78,7 +78,7 @@ class FreshData(Certifier):
         return promise(self.name, self.delta, assumes, "policy")
 
     def goal(self) -> Goal | None:
-        """Return b + (ξ/2)(n₁/n_e)^{1/2} when the epoch is over, n_e the length of the next one."""
+        """Return b + (ξ/2)(n₁/n_e)^{1/2} when the epoch is over, where n_e is the length of the next one."""
         if self.invalid_reason or not (self._incomplete or self._num_seen >= self._length):
             return None
         return Goal(self.task.thresholds + self.task.slacks / 2 * math.sqrt(EPOCH_GROWTH**-self.num_epochs))
@@ -147,7 +147,7 @@ class FreshData(Certifier):
         return super().proves(plan)
 
     def deployed(self, deployment: int, plan: Plan, component: int | None = None) -> None:
-        """Make a deployment the next episode of the epoch, unless the epoch is full: its length is fixed in advance."""
+        """Count a deployment as the next episode of the epoch, unless the epoch is full."""
         if plan.source != "safe" and not self._incomplete and len(self._transitions) < self._length:
             self._awaited[deployment] = len(self._transitions)
             self._transitions.append(None)

@@ -37,7 +37,7 @@ PROMISES = {
     "would have had, where each episode counts with its expectation over the draw of the component, by replay",
 }
 REPLAYED = (
-    "move and the traces are exact, the actions do not change what chance brings, and no trace depends on the draw of "
+    "move and the traces are exact, the actions do not affect the random inputs, and no trace depends on the draw of "
     "the component in its episode; where states are not listed, a random policy counts with the actions drawn for it"
 )
 LEASTS = (
@@ -45,27 +45,26 @@ LEASTS = (
     "larger least total that is stated for it or follows from the support; "
 )
 CERTAIN = (
-    "a missing report counts at its worst; no law of chance is assumed: days may drift, depend on each other or be "
-    "chosen by an adversary. Nothing is promised of the expected utility of a single policy or episode"
+    "a missing report counts as the worst case; no probability law is assumed: days may drift, depend on each other "
+    "or be chosen by an adversary. Nothing is promised about the expected utility of a single policy or episode"
 )
 
 
 class Budget(Certifier):
     """Every window of episodes keeps the limit, without statistics: level "window".
 
-    In each episode the candidate has the largest weight that every window containing this episode can pay for, even if
-    the candidate does its worst and the incumbent acts in the rest of the window. The incumbent's total must never be
-    below the limit.
+    In each episode the candidate has the largest weight that keeps every window at the limit, if the candidate has its
+    least total and the incumbent acts in the rest of the window. The incumbent's total must never be below the limit.
 
     Args:
         window: n; every n consecutive episodes are a window.
-        incumbent_least: a total that every episode of the incumbent reaches, at least the threshold; one number, or one
-            per limit, in the units of the task's totals. The relative form needs none.
+        incumbent_least: a total that every episode of the incumbent reaches, at least the threshold. Give one number,
+            or one per limit, in the units of the task's totals. The relative form needs none.
         least: a total that every episode of any other policy reaches.
         form: "replay" counts expectations over the draw of the component and needs `move` and traces; "sure" counts
             reported totals and gives a candidate weight 0 or 1; "relative" compares running sums with the incumbent's.
-        calendar: "month", if episode ids are dates and every day has one episode; or a function episode id -> (window,
-            a lower bound on the number of its later episodes).
+        calendar: "month", if episode ids are dates and every day has one episode. Or a function of the episode id that
+            returns the window and a lower bound on the number of its later episodes.
         alpha: the share of the incumbent's sum that the relative form keeps.
     """
 
@@ -125,8 +124,7 @@ class Budget(Certifier):
         for one, x in zip(constraints, self.x.tolist(), strict=True):
             text = (
                 f"the incumbent's least total {x:g} of {one.name} is below the threshold {one.threshold:g}, so no "
-                'window can be promised: take another incumbent or threshold, or form="relative", which keeps '
-                "running sums above a share of the incumbent's"
+                'window can be promised: use another incumbent, another threshold or form="relative"'
             )
             require(x >= one.threshold or self.form == "relative", text, Infeasible)
 
@@ -195,18 +193,18 @@ class Budget(Certifier):
         self.target, self.next_proposal = {}, self.num_reports
 
     def plan(self) -> Plan:
-        """Return the target, the newest candidates, with the largest weight that the windows can pay for."""
+        """Return the plan of the newest candidates with the largest weight that the windows allow."""
         parts = {name: (self.candidates[name].policy, w) for name, w in self.target.items() if name in self.candidates}
         if self.invalid_reason or not parts:
             return self.fallback(self.invalid_reason or "there is no candidate")
         return self.guarded(mixed(self.task, parts, 1.0 - sum(weight for _, weight in parts.values())))
 
     def guarded(self, plan: Plan) -> Plan:
-        """Return a plan with as much weight as the windows can pay for; the incumbent has the rest."""
+        """Return a plan with as much weight as the windows allow; the incumbent has the rest."""
         if set(plan.parts.names) == {INCUMBENT}:
             return plan
         if (share := self.share(plan)) < SMALLEST:
-            return self.fallback("the windows can pay for no weight of a candidate")
+            return self.fallback("the windows allow no weight for a candidate")
         if share < 1:
             each = zip(plan.parts.names, plan.parts.components, (share * plan.parts.weights).tolist(), strict=True)
             parts = {name: (policy, weight) for name, policy, weight in each if name != INCUMBENT}
@@ -236,15 +234,15 @@ class Budget(Certifier):
         return known if found is None else np.maximum(known, found)
 
     def refusal(self, plan: Plan) -> str:
-        """Return why a plan may not be deployed next; "" if every window can pay for it."""
+        """Return why a plan may not be deployed next; "" if every window allows it."""
         share = self.share(plan)
         if share >= 1 - AGREES or set(plan.parts.names) == {INCUMBENT}:
             return ""
         weights = dict(zip(plan.parts.names, plan.parts.weights.tolist(), strict=True))
-        return f"the windows can pay for {share:.6g} of {weights}"
+        return f"the windows allow only {share:.6g} of {weights}"
 
     def announce(self, episode_id: str) -> None:
-        """Note the id of the next deployment, by which the calendar places it."""
+        """Note the id of the next deployment, for the calendar."""
         self._episode_id = episode_id
         if self.windows.calendar is not None:
             try:
@@ -287,9 +285,9 @@ class Budget(Certifier):
         """Replace the certain totals by the reported or replayed ones."""
         plan = self._plans[deployment]
         if evidence.surprise:
-            self.own_leasts.clear()  # floors are no facts once chance has left its support
+            self.own_leasts.clear()  # floors are not facts once a value outside the support was seen
         if evidence.fault and self.uses_traces:
-            self.void(f"an episode is not what move makes of its trace: {evidence.fault}")
+            self.void(f"an episode differs from what move computes from its trace: {evidence.fault}")
         if self.invalid_reason or not evidence.names:
             self.abandoned(deployment)
             return
@@ -300,7 +298,7 @@ class Budget(Certifier):
             if name in plan.parts.names and (total < self.least_of(name) - TOLERANCE * (1 + np.abs(total))).any():
                 self.warning = (
                     f"deployment {deployment}: {name!r} totals {total.tolist()}, below the least total "
-                    f"{self.least_of(name).tolist()} that windows count on: they may miss the limit by the difference"
+                    f"{self.least_of(name).tolist()} that windows assume: they may miss the limit by the difference"
                 )
         weights = np.ones(1) if self.form == "sure" else plan.parts.weights
         total = weights @ [found[name] for name in (found if self.form == "sure" else plan.parts.names)]
@@ -310,7 +308,7 @@ class Budget(Certifier):
             self.windows.settle(deployment, total)
 
     def abandoned(self, deployment: int) -> None:
-        """Count a deployment that will never be reported at its worst."""
+        """Count a deployment that will never be reported as the worst case."""
         self._plans.pop(deployment, None)
         (self.sums if self.form == "relative" else self.windows).abandon(deployment)
 
@@ -335,7 +333,7 @@ class Budget(Certifier):
 
 
 class Both(Certifier):
-    """Deployed plans satisfy both: a statistical certifier, which chooses, and a budget, which limits the weights.
+    """Certifies plans by both a statistical certifier, which chooses, and a budget, which limits the weights.
 
     The budget moves weight from candidates to the incumbent. The incumbent's bounds reach the limits, so the mixture
     with smaller weights still satisfies the statistical certifier.
@@ -388,11 +386,11 @@ class Both(Certifier):
         return self.first.consult(proposer)
 
     def postpone(self) -> None:
-        """Let `goal` wait where that helps."""
+        """Delay the next goal of both."""
         self.first.postpone()
 
     def plan(self) -> Plan:
-        """Return the plan of the first, with as much weight as the windows can pay for."""
+        """Return the plan of the first, with as much weight as the windows allow."""
         plan = self.first.plan()
         if self.guard.invalid_reason:
             return self.guard.fallback(self.guard.invalid_reason)
@@ -417,7 +415,7 @@ class Both(Certifier):
         self.guard.announce(episode_id)
 
     def deployed(self, deployment: int, plan: Plan, component: int | None = None) -> None:
-        """Count a deployment at its worst until it is reported."""
+        """Count a deployment as the worst case until it is reported."""
         self.first.deployed(deployment, plan, component)
         self.guard.deployed(deployment, plan, component)
 
@@ -426,7 +424,7 @@ class Both(Certifier):
         return self.first.evidence(deployment, episode) + self.guard.evidence(deployment, episode)
 
     def apply(self, deployment: int, evidence: Evidence) -> None:
-        """Add its evidence to each."""
+        """Pass its part of the evidence to each."""
         self.first.apply(deployment, evidence.where(lambda name: not name.startswith(GUARD)))
         self.guard.apply(deployment, evidence.where(lambda name: name.startswith(GUARD)))
 
@@ -468,7 +466,7 @@ class Both(Certifier):
 
     @property
     def warning(self) -> str:
-        """Return what a person should know of the last reports."""
+        """Return a warning about the last reports."""
         return self.guard.warning
 
 

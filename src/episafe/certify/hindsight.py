@@ -42,30 +42,30 @@ OBSERVED = "observed:"  # before the names in evidence that rests on no replay
 REPLAYS, REPLAYED_REWARD = "replays", "replayed reward"  # statistics of proposals: number of traces, and their sum
 
 ASSUMES = (
-    "the trace of an episode, which is what chance brings in it, is independent of all earlier traces, of the actions "
+    "the trace of an episode, which holds its random inputs, is independent of all earlier traces, of the actions "
     "and of the draw of the component, and all traces have the same law, without drift or regimes that persist; within "
     "an episode chance may be any process; no trace is reported for two episodes; the start is fixed or part of the "
-    "trace, and never what the last episode left; move gives the right next states and utilities, also where no "
-    "deployed policy went; a trace states what chance brought and not what was seen of it (demand and not sales), and "
-    "move shows a policy nothing of a step's chance before its action; a candidate given by a user was fixed without "
+    "trace, and does not depend on earlier episodes; move gives the right next states and utilities, also in states "
+    "that no deployed policy reached; a trace states the random inputs in full (demand and not sales), and a policy "
+    "sees the random input of a step only after its action; a candidate given by a user was fixed without "
     "knowledge of traces of later deployments, and so was the salt of the replays; the component is drawn as the "
     "weights say and acts with the probabilities that it states; every total utility is at least the least total; the "
     "incumbent's expected utility is at least threshold + slack; reports and traces are true, and may be late or lost, "
-    "for any reason: what is missing counts at its worst. Each deployed episode is compared with what move "
-    "makes of its trace; a difference ends all that replays have proved. Where a support is stated, chance brings only "
-    f"its values: the bounds that begin at floors need this, with {ON_FLOORS:.0%} of delta, and the first value "
-    f"outside of it ends them; {PLAIN:.0%} of delta is for replays without floors. Observed utilities prove bounds of "
-    f"their own, with {OBSERVING:.0%} of delta, and need none of the assumptions about traces, move and support. A new "
-    "incumbent or another session spends a delta of its own"
+    "for any reason: what is missing counts as the worst case. Each deployed episode is compared with what move "
+    "computes from its trace; a difference ends all bounds from replays. If a support is stated, chance takes only "
+    f"its values. The bounds that begin at floors need this and use {ON_FLOORS:.0%} of delta; the first value "
+    f"outside the support ends them. Replays without floors use {PLAIN:.0%} of delta. Observed utilities prove bounds "
+    f"of their own, with {OBSERVING:.0%} of delta, and need no assumption about traces, move and support. A new "
+    "incumbent or another session uses a delta of its own"
 )
 
 
 class Hindsight(Certifier):
     """Every deployed mixture has expected utility at least b, in all episodes together, with probability 1 − delta.
 
-    It is for problems whose random inputs, such as demand, do not depend on the actions and are known afterwards: the
-    task has `move`, and episodes have a `trace`. Each trace is replayed under every candidate, so every episode counts
-    for all candidates, no matter which policy acted. `settings()` states the assumptions.
+    Use it if the random inputs, such as demand, do not depend on the actions and are known afterwards. The task has
+    `move`, and episodes have a `trace`. Each trace is replayed under every candidate, so every episode counts for all
+    candidates, no matter which policy acted. `settings()` states the assumptions.
 
     Args:
         delta: the probability with which some deployed mixture may be below b.
@@ -95,7 +95,7 @@ class Hindsight(Certifier):
     def start(self, task: Task) -> None:
         """Bind the certifier to a task."""
         text = (
-            "Hindsight replays what chance brought: give the problem move=(h, state, action, w) -> (next state, "
+            "Hindsight replays random inputs: give the problem move=(h, state, action, w) -> (next state, "
             "reward, utility), or use es.certify.Observation()"
         )
         require(task.move is not None or task.num_actions is None, text)
@@ -240,7 +240,7 @@ class Hindsight(Certifier):
         return self._plan
 
     def deployed(self, deployment: int, plan: Plan, component: int | None = None) -> None:
-        """Count a deployment at its worst for every candidate on trial, until its trace is reported."""
+        """Count a deployment as the worst case for every candidate on trial, until its trace is reported."""
         self.observed.deployed(deployment, plan, component)
         if not self.refuted:
             for accounts in self.trials.both:
@@ -283,7 +283,7 @@ class Hindsight(Certifier):
         self.num_episodes += 1
         replayed = evidence.where(lambda name: not name.startswith(OBSERVED))
         if evidence.fault:
-            self.void(f"an episode is not what move makes of its trace: {evidence.fault}")
+            self.void(f"an episode differs from what move computes from its trace: {evidence.fault}")
         elif replayed.names and not self.refuted:
             if evidence.surprise:
                 self._end_floors(evidence.surprise)
@@ -304,7 +304,7 @@ class Hindsight(Certifier):
             trace, fault = self.replays.judge(episode)
             fault = fault or ("" if self.surprised else self.replays.surprise_of(episode, trace))
             if fault:
-                raise InvalidEpisode(f"logged episode {number} is not what move makes of its trace: {fault}")
+                raise InvalidEpisode(f"logged episode {number} differs from what move computes: {fault}")
             traces.append(trace)
         names, policies = self.trials.listed(self.accounts.rows[1:])
         totals = self.totals_of(policies, traces, range(-len(traces), 0))  # keys that no deployment has
@@ -326,7 +326,7 @@ class Hindsight(Certifier):
             self.trials.base = 0
 
     def abandoned(self, deployment: int) -> None:
-        """Forget the plan of a deployment that will never be reported; it stays at its worst."""
+        """Forget the plan of a deployment that will never be reported; it keeps counting as the worst case."""
         self.observed.abandoned(deployment)
 
     def bounds(self) -> dict[str, Array]:

@@ -99,8 +99,8 @@ class Observation(Certifier):
     def look(self) -> None:
         """Check whether the newest candidate is decided or its trial is over, so that another one is wanted.
 
-        None is wanted while an earlier one is nearly certified: its trial continues. Part of `apply`, so that what
-        follows from the reports does not depend on when a goal is asked for.
+        No other one is wanted while an earlier one is nearly certified, because its trial continues. `apply` calls
+        this, so the result depends only on the reports.
         """
         trials, i = self.trials, self.trials.newest
         if self.episodes_to_look:
@@ -133,7 +133,7 @@ class Observation(Certifier):
     def goal(self) -> Goal | None:
         """Return b + (ξ/5)(1 + k/60)^{-1/2}: a margin that shrinks as a confidence bound does.
 
-        None while a trial is under way, and after a look at which the proposer was asked.
+        Return None while a trial is under way, or if the proposer was asked since the last check.
         """
         if not self._wanted or self._asked == self._looks or self.invalid_reason:
             return None
@@ -145,9 +145,9 @@ class Observation(Certifier):
     def consult(self, proposer: Proposer) -> Candidate | None:
         """Return a proposal to try, or None.
 
-        With one limit the proposal, at one of several margins above b, that is forecast to earn most is taken. While
-        nothing was earned, the proposal that explores most is taken. Where rewards are thin the bonus shrinks with
-        them, and old promises are cut to what can be earned according to all episodes so far.
+        With one limit, choose the proposal with the largest forecast reward, among several margins above b. While no
+        reward was seen, choose the proposal that explores most. If rewards are rare, the bonus is smaller, and
+        predicted rewards are cut to what all episodes so far allow.
         """
         goal = self.goal()
         if goal is None:
@@ -255,7 +255,7 @@ class Observation(Certifier):
         return self.fallback(self.invalid_reason) if self.invalid_reason else self.trials.choose(self.num_episodes)
 
     def deployed(self, deployment: int, plan: Plan, component: int | None = None) -> None:
-        """Count a deployment at its worst for every component of its plan."""
+        """Count a deployment as the worst case for every component of its plan."""
         self._plans[deployment] = plan
         self.accounts.expect(deployment, [row for row in map(self.accounts.row, plan.parts.names) if row >= 0])
 
@@ -280,7 +280,7 @@ class Observation(Certifier):
         self.accounts.read_log(np.array([self.accounts.row(name) for name in names]), shares, utilities)
 
     def abandoned(self, deployment: int) -> None:
-        """Forget the plan of a deployment that will never be reported; it stays at its worst."""
+        """Forget the plan of a deployment that will never be reported; it keeps counting as the worst case."""
         self._plans.pop(deployment, None)
 
     def bounds(self) -> dict[str, Array]:

@@ -40,7 +40,7 @@ def read_trace(task: Task, trace: object) -> tuple[object, ...]:
         return (None if _has_nan(start) else start, *chances)
     assert task.encode is not None
     if start is not None and not first and not same_state(task.encode(start), task.initial_state):
-        raise InvalidEpisode(f"the trace starts at {start!r}, and episodes at {task.initial_state!r}: correct it")
+        raise InvalidEpisode(f"the trace starts at {start!r}, but episodes start at {task.initial_state!r}: correct it")
     return chances
 
 
@@ -149,14 +149,14 @@ class Replays:
                 return f"{place}: {error}"
             except Exception as error:
                 raise InvalidEpisode(
-                    f"{place}: move fails ({type(error).__name__}: {error}): correct the trace or move; or report None "
-                    "for this chance, and the episode counts as utility 0 from there"
+                    f"{place}: move fails ({type(error).__name__}: {error}): correct the trace or move. If you report "
+                    "None for this chance, the episode counts as utility 0 from this step"
                 ) from error
             if h + 1 < len(actions) and not same_state(following, states[h + 1]):  # nothing follows the last state
-                return f"{place}: move leads to state {following!r}, reported is {states[h + 1]!r}"
+                return f"{place}: move leads to state {following!r}, but {states[h + 1]!r} was reported"
             made, seen = np.append(reward, utilities), np.append(episode.rewards[h], episode.utilities[h])
             if not (np.abs(made - seen) <= TOLERANCE).all():
-                return f"{place}: move gives reward and utility {made.tolist()}, reported are {seen.tolist()}"
+                return f"{place}: move gives reward and utility {made.tolist()}, but {seen.tolist()} were reported"
         return ""
 
 
@@ -213,7 +213,7 @@ class ListedReplays(Replays):
                 reached, reward, utilities = self.move(row, s, a, w)
                 following = index_of(reached)
                 possible = 0 <= following < len(more[0][0])
-            except Exception:  # of a user's function: it counts at its worst
+            except Exception:  # of a user's function: it counts as the worst case
                 possible = False
             if possible:
                 more[0][row, s, a, 0], more[1][row, s, a, 0], more[2][row, s, a, 0] = following, reward, utilities
@@ -251,7 +251,7 @@ class ListedReplays(Replays):
         for h, w in enumerate(np.asarray(trace).tolist()):
             at, states = min(h, len(self.possible) - 1), slice(None) if episode.states is None else [episode.states[h]]
             if w >= self.possible.shape[2] or (w >= 0 and not self.possible[at][states, w].any()):
-                return f"at step {h} chance brought {self.values[w]!r}, which is not in the support"
+                return f"at step {h} the random input was {self.values[w]!r}, which is not in the support"
         return ""
 
     def fault_of(self, episode: Episode, trace: Trace) -> str:

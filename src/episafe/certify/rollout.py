@@ -39,7 +39,7 @@ class Rollout(SafeAgent):
         >>> session.report(d.id, es.Episode.of_totals(utility=1.0, reward=0.3))
     """
 
-    facts = AgentFacts("rollout", "Rollout", "A staged release of opaque policies with a proof, from totals alone")
+    facts = AgentFacts("rollout", "Rollout", "Staged release of opaque policies, certified from totals alone")
 
     def __init__(
         self,

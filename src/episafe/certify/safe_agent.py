@@ -28,7 +28,7 @@ from episafe.linear.planner import SoftmaxProposer
 class SafeAgent(Agent):
     """Improves on the incumbent and deploys only plans that are proved to keep every limit.
 
-    Each call of `plan()` is a deployment with an id of its own. It counts at its worst until `learn(episode, id)`.
+    Each call of `plan()` is a deployment with an id of its own. It counts as the worst case until `learn(episode, id)`.
 
     Args:
         problem: a problem or its task.
@@ -37,7 +37,7 @@ class SafeAgent(Agent):
         delta: the probability with which some deployed mixture may be below a limit, if no certifier is given.
         candidates: policies by name; they are tried before any proposal.
         family: policies with parameters, `es.Family`; it replaces the planner as proposer.
-        floor: a total utility that no episode of a deployed policy may be below, or one per limit; None demands none.
+        floor: a total utility that no episode of a deployed policy may be below, or one per limit; None for no floor.
         proposer: suggests policies. None: the planner, which uses replayed traces if the certifier has them, or
             `Ladder` with a `Budget`.
 
@@ -73,7 +73,7 @@ class SafeAgent(Agent):
         self.certifier, self.level, self.uses_traces = certifier, certifier.level, certifier.uses_traces
         certifier.start(task)
         if task.move is not None and (why := certifier.below_floor(Candidate(INCUMBENT, task.incumbent))):
-            raise Infeasible(f"{why}: lower the floor, or take another incumbent; without a support nothing is sure")
+            raise Infeasible(f"{why}: lower the floor, use another incumbent, or state the support")
         if proposer is None and isinstance(certifier, Budget):
             proposer = Proposer() if task.move is None else Ladder()
         elif proposer is None:

@@ -72,7 +72,7 @@ class Staged(Observation):
         self.accounts.share_delta()
 
     def deployed(self, deployment: int, plan: Plan, component: int | None = None) -> None:
-        """Count a deployment at its worst for the drawn component, or for all components if none is drawn yet."""
+        """Count a deployment as the worst case for the drawn component, or for all components if none is drawn yet."""
         self._plans[deployment] = plan
         names = plan.parts.names if component is None else plan.parts.names[component : component + 1]
         self.accounts.expect(deployment, [row for row in map(self.accounts.row, names) if row >= 0])

@@ -219,6 +219,6 @@ def named(candidate: Candidate | None, number: int) -> Candidate | None:
 def check_name(name: str, known: Sequence[str]) -> None:
     """Raise if a candidate of a user cannot have this name."""
     if not isinstance(name, str) or not name.strip():
-        raise ValueError(f"a candidate needs a name, got {name!r}: give a text by which records can call it")
+        raise ValueError(f"a candidate needs a name, got {name!r}: give a text that is not empty")
     if name in known or name == INCUMBENT or name.startswith(PROPOSAL) or ":" in name:
         raise ValueError(f"the name {name!r} is taken or reserved: give another; a changed policy is a new candidate")

@@ -104,7 +104,7 @@ class Agent(ABC):
         """Learn from an episode in canonical form (`Task.read`)."""
 
     def information(self) -> Array:
-        """Return ln det Λ_h (H,), by which `Doubling` decides; empty for agents that have none."""
+        """Return ln det Λ_h (H,), which `Doubling` uses; empty for agents that have none."""
         return np.zeros(0)
 
     def plan(self) -> Plan:
@@ -119,7 +119,7 @@ class Agent(ABC):
         return self.replan == EVERY or bool((growth > self.replan.growth).any())
 
     def adopt(self, plan: Plan, number: int = 1) -> None:
-        """Use a new plan from now on: the last of `number` plans that were made."""
+        """Use a new plan from now on: the last of `number` new plans."""
         self._num_plans, self._changed = self._num_plans + number, False
         self._plan = replace(plan, id=self._num_plans - 1)
         self._information_then = self.information().copy()
@@ -320,7 +320,7 @@ class Certifier(ABC):
 
     @abstractmethod
     def deployed(self, deployment: int, plan: Plan, component: int | None = None) -> None:
-        """Count a deployment at its worst until it is reported."""
+        """Count a deployment as the worst case until it is reported."""
 
     @abstractmethod
     def evidence(self, deployment: int, episode: Episode) -> Evidence:
@@ -331,7 +331,7 @@ class Certifier(ABC):
         """Add evidence: the only call that moves a bound."""
 
     def abandoned(self, deployment: int) -> None:
-        """Note that a deployment will never be reported: it stays at its worst."""
+        """Note that a deployment will never be reported: it keeps counting as the worst case."""
 
     def replayed_total(self, weights: Mapping[str, float], evidence: Evidence) -> Array | None:
         """Return the replayed total (m,) of a mixture, averaged over the draw; None if it was not replayed."""
@@ -342,7 +342,7 @@ class Certifier(ABC):
         return None if found else np.sum(rows, axis=0)
 
     def restart(self) -> None:
-        """End all trials, because conditions have changed; the δ that they spent stays spent."""
+        """End all trials, because conditions have changed; the δ that they used is not returned."""
         for name in self.bounds():
             if name != INCUMBENT:
                 self.withdraw(name)
@@ -371,7 +371,7 @@ class Certifier(ABC):
 
     def read_log(self, names: Sequence[str], shares: Array, utilities: Array) -> None:
         """Add logged episodes before the first deployment: shares (n, E) and total utilities (n, E, m)."""
-        self._refuse("reads no logs: prove a limit with es.prove, and give the policy")
+        self._refuse("reads no logs: prove a limit with es.prove, and add the policy as a candidate")
 
     def require_on_trial(self, name: str, *others: str) -> None:
         """Raise ValueError unless a policy is a candidate on trial, or one of `others`."""
@@ -384,7 +384,7 @@ class Certifier(ABC):
         self._refuse("promotes no candidates")
 
     def withdraw(self, name: str) -> None:
-        """End the trial of a candidate; the δ that it spent stays spent."""
+        """End the trial of a candidate; the δ that it used is not returned."""
         self._refuse("has no candidates to withdraw")
 
     def change(self, constraints: Sequence[Constraint]) -> None:

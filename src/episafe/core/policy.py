@@ -26,7 +26,9 @@ class Policy(ABC):
 
     def table(self) -> Array:
         """Return the table (H, S, A); raise if the states are not listed."""
-        raise TypeError(f"{type(self).__name__} has no table, its states are not listed: use probabilities(h, state)")
+        raise TypeError(
+            f"{type(self).__name__} has no table, since its states are not listed: use probabilities(h, state)"
+        )
 
     def document(self) -> Document:
         """Return the policy as JSON values, from which `es.load_policy` rebuilds it; raise TypeError if opaque."""
@@ -195,7 +197,7 @@ class OpaquePolicy(Policy):
 class Mixture:
     """One of several policies for a whole episode, drawn before it begins by the weights (n,).
 
-    Its expected utility is Σ weight · (that of the component). Records know the components by `names`.
+    Its expected utility is Σ weight · (that of the component). Records call the components by `names`.
     """
 
     def __init__(self, components: Sequence[Policy], weights: object, names: Sequence[str] | None = None) -> None:

@@ -1,4 +1,4 @@
-"""What a learner knows about a problem: everything except the transition probabilities."""
+"""What an agent knows about a problem: everything except the transition probabilities."""
 
 import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
@@ -53,7 +53,7 @@ class Constraint:
         name: the name of the limit in messages and on pages.
         least_total: a total utility that every episode is certain to reach.
         cut: larger reported totals (`Episode.of_totals`) count as this value, see `es.tail`; None for no cut.
-        floor: a total that no episode of any deployed policy may be below; None for no such demand.
+        floor: a total that no episode of any deployed policy may be below; None if no floor is required.
     """
 
     utility: Any = field(repr=False)
@@ -120,7 +120,7 @@ class Carry:
 
 @dataclass(frozen=True, eq=False)
 class Task:
-    """What a learner knows about a problem; one class for problems of every kind. All fields are checked.
+    """What an agent knows about a problem, of any kind. All fields are checked.
 
     Attributes:
         horizon: H, steps per episode (with the dummy first step, where the start is random). None for `Rollout`.
@@ -139,10 +139,10 @@ class Task:
         carry: a running total that is part of every state; an observation is then (observation, total).
         outside: (reward, (u_1, …, u_m)) per step in START and ENDED, if the problem has these states.
         norm_bound: B with ‖Σ_s' μ_h(s') g(s')‖ ≤ B max g for all g ≥ 0; √d by default, inf if P is not linear in φ.
-        state_names, action_names, units: shown to people; units by "reward" and the names of the limits.
+        state_names, action_names, units: for display; units by "reward" and the names of the limits.
         num_constraints, thresholds: m, and b, shape (m,).
         least_totals: the totals that every episode is certain to reach, shape (m,).
-        floors: the totals that no episode of a deployed policy may be below, shape (m,); −∞ where none is demanded.
+        floors: the totals that no episode of a deployed policy may be below, shape (m,); −∞ if none is required.
         stated_utilities: the stated utilities of the incumbent, b + ξ, shape (m,); b where the slack is unknown.
     """
 
@@ -389,7 +389,7 @@ class Task:
 
 @runtime_checkable
 class Problem(Protocol):
-    """A problem of any kind; a learner sees only its task."""
+    """A problem of any kind; an agent sees only its task."""
 
     @property
     def task(self) -> Task:

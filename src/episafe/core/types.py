@@ -45,7 +45,7 @@ def is_outside(state: object) -> TypeGuard[tuple[str]]:
 
 def index_of(state: State) -> int:
     """Return the number of a listed state."""
-    assert isinstance(state, int | np.integer), f"the states are listed, and {state!r} is none of them"
+    assert isinstance(state, int | np.integer), f"the states are listed, but {state!r} is not one of them"
     return int(state)
 
 

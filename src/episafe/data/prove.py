@@ -41,15 +41,15 @@ ASSUMES = (
     "was, without the episodes that prove"
 )
 REMEDY = (
-    "record with each action the probability with which the system drew it, "
-    "d.policy.probabilities(h, state)[action] in a session; a rule without randomness has probability 1 and proves "
-    "only policies that act as it does"
+    "record the probability with which the system drew each action; in a session it is "
+    "d.policy.probabilities(h, state)[action]. A deterministic rule has probability 1 and proves only policies that "
+    "act in the same way"
 )
 
 
 @dataclass(frozen=True)
 class Proof:
-    """What a log proves of a candidate. `str(proof)` says it in words.
+    """What a log proves about a candidate. `str(proof)` states it in words.
 
     Attributes:
         bound: the expected total utility of the candidate is at least this, with probability 1 − delta.
@@ -297,8 +297,8 @@ def alarm_of(shares: Array, largest: float) -> str:
             for seen, expected in ((shares, mean), (1 - shares, 1 - mean))
         )
     return refuted * (
-        f"The mean of the importance ratio is {shares.mean() * largest:.4g} over {len(shares):,} episodes, and it "
-        "should be 1, so propensities are wrong, or episodes are missing or appear twice: correct the log"
+        f"The mean of the importance ratio is {shares.mean() * largest:.4g} over {len(shares):,} episodes, but it "
+        "should be 1. So propensities are wrong, or episodes are missing or appear twice: correct the log"
     )
 
 
@@ -382,10 +382,10 @@ def shares_of_log(steps: Steps, policy: Policy, min_propensity: float | Sequence
     elif lengths.min() < H:
         raise InvalidProblem(
             f"episodes have {lengths.min()} to {H} steps: give min_propensity as a list, one number for each step that "
-            "an episode can have, since the longest of the log says nothing of that"
+            "an episode can have, because longer episodes than those of the log may occur"
         )
     least = as_array("min_propensity", [min_propensity] * H if scalar else min_propensity, (H,))
-    text = f"min_propensity must be in (0, 1], got {min_propensity!r}: state it by the logging rule"
+    text = f"min_propensity must be in (0, 1], got {min_propensity!r}: derive it from the logging rule"
     require(((least > 0) & (least <= 1)).all(), text)
     _refuse_where(
         ((lengths < H) & ~steps.ended) | (lengths > H),
@@ -408,7 +408,7 @@ def shares_of_log(steps: Steps, policy: Policy, min_propensity: float | Sequence
         (acted > 0) & (propensities < least[steps.steps] * (1 - TOLERANCE)),
         lambda i: (
             f"{place(i)} is below min_propensity {least[steps.steps[i]]:g}, at an action of the candidate: state "
-            "what the logging policy guarantees, and do not take the smallest of the log"
+            "a bound that the logging policy guarantees, not the smallest value of the log"
         ),
     )
     largest = np.maximum(most / least, 1.0)
@@ -425,7 +425,7 @@ def _looked_up(steps: Steps, table: Array, is_schedule: bool) -> Array:
         (states >= table.shape[1]) | (steps.actions >= table.shape[2]) | (steps.steps >= len(table)),
         lambda i: (
             f"step {steps.steps[i]}, state {steps.states[i]!r}, action {steps.actions[i]} is not in the table of "
-            f"the candidate, {table.shape}: number steps, states and actions from 0, as it does"
+            f"the candidate, {table.shape}: number steps, states and actions from 0"
         ),
     )
     return table[steps.steps, states, steps.actions]
@@ -461,7 +461,7 @@ def logged_shares(
     """
     steps = read_steps(frame, [one.name for one in task.constraints])
     if min_propensity is None:
-        raise InvalidProblem("give min_propensity=…, which no propensity of the logging policy falls below")
+        raise InvalidProblem("give min_propensity=…, a lower bound on the propensities of the logging policy")
     if task.encode is not None:
         steps = steps._replace(states=[task.encode(state) for state in steps.states])
     found = [shares_of_log(steps, policy, min_propensity) for policy in policies]

@@ -28,7 +28,7 @@ def make(name: str, seed: int = 0, variant: Literal["released", "text"] = "relea
             "ring", "jobs", "rover", "box", "cliff", "riverswim", "dirichlet", "queue" or "stepmix", of other papers.
         seed: the same seed gives the same problem. Of those of other papers only "dirichlet" and "stepmix" are random.
         variant: "released" follows the code behind the published figures, "text" the words of the paper. Only the
-            paper's environments have two.
+            paper's environments have two variants.
         options: the environment's own parameters, e.g. `num_states=20`; `episafe list` prints them.
 
     Example:

@@ -32,7 +32,7 @@ def make(name: str, seed: int = 0, **options: object) -> LinearBandit:
             bandit.origin |= {"env": name, "variant": "", "seed": seed, "redraws": redraws, **described}
             return bandit
     raise ValueError(
-        f"{name}: no draw of {MAX_REDRAWS} has limits that all bind: lower slack, raise dim, or state fewer limits"
+        f"{name}: in none of {MAX_REDRAWS} draws do all limits bind: lower slack, raise dim, or state fewer limits"
     )
 
 

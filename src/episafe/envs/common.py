@@ -30,7 +30,9 @@ def described_options(
     Raise if there is no environment `name`, if it does not have an option, or if a size is not a whole number ≥ 1.
     """
     if name not in environments:
-        raise ValueError(f"no {kind} {name!r}; there are {', '.join(environments)}: pass your own problem as it is")
+        raise ValueError(
+            f"no {kind} {name!r}; there are {', '.join(environments)}; a problem of your own is passed as an object"
+        )
     defaults = defaults_of(environments[name])
     for option, value in options.items():
         if option not in defaults:

@@ -218,7 +218,7 @@ def stepmix(
         threshold: b; they have 2.0 and 2.2.
         sharpness: η > 0; they have 5 and 10.
         slack: the least that the incumbent has above the threshold.
-        time_homogeneous: one P and one r for all steps, of which the learner is told, as in their section 7.2.
+        time_homogeneous: one P and one r for all steps, as the agent knows, as in their section 7.2.
     """
     for name, value in (("threshold", threshold), ("sharpness", sharpness), ("slack", slack)):
         check_range(name, value, 0, math.inf)

@@ -110,11 +110,11 @@ class GymCMDP(PlayedCMDP):
         least_total: a total utility that every episode is certain to reach; None for H times the least of a step.
         episode_cost_max: the most that an episode can cost, as a fact; None for H times the most of a step. An episode
             that costs more invalidates all certificates.
-        state_names, action_names, units: shown to people.
+        state_names, action_names, units: for display.
 
     Attributes:
         env: the environment.
-        task: the task of the learner, with rewards and utilities in [0, 1].
+        task: the task of the agent, with rewards and utilities in [0, 1].
         limits: the limits in the units of their signals.
         origin: environment, ranges, limits and features, as plain values; kept with every record.
 
@@ -258,7 +258,7 @@ class GymCMDP(PlayedCMDP):
         """Begin an episode: return its first state, START if the start is random."""
         state, self._seed, self._h, self._total = self._reset_env(self._seed), None, -int(self.random_start), 0.0
         if not self.random_start and not _same(state, self._first):
-            raise InvalidProblem(f"an episode starts at {state!r}, one at {self._first!r}: give random_start=True")
+            raise InvalidProblem(f"one episode starts at {state!r}, another at {self._first!r}: give random_start=True")
         self._state = state
         return self.task.initial_state if self.random_start or self.task.carry is not None else state
 
@@ -468,7 +468,7 @@ def _read_limits(given: Mapping[str, tuple[PerLimit, object, PerLimit]], slack: 
             require(ranges is None and worst is None, fault)
             continue
         for argument, value in ((LIMIT[signal], limit), ("slack", slack)):
-            fault = f"{argument} is {value!r} beside limits by name: give {{name: {argument}}}"
+            fault = f"{argument} is {value!r}, but limits are given by name: give {{name: {argument}}}"
             require(not named or value is None or isinstance(value, Mapping), fault)
         each = limit if isinstance(limit, Mapping) else {"": limit}
         ranges, worst = _by_name(f"{signal}_range", ranges, each), _by_name(WORST[signal], worst, each)

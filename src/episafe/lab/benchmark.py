@@ -388,7 +388,7 @@ def verify(path: Path, workers: int | None = None) -> tuple[int, list[str]]:
         found = again.get((one.set, one.agent, one.seed))
         if found is not None and not _agree(one, found):
             faults.append(
-                f"{one.set} {one.seed}, {one.agent}: regret {found.regret:.6g}, and {one.regret:.6g} is stated"
+                f"{one.set} {one.seed}, {one.agent}: regret {found.regret:.6g}, but the file has {one.regret:.6g}"
             )
     return len(chosen), faults
 

@@ -1,7 +1,7 @@
 """Forecast how fast an agent gains: run it on models of the system that are made from the episodes seen so far.
 
-Each model is made from a resample of the episodes. The models differ as much as the episodes leave open, and where they
-disagree, or where the best policy would go where no episode went, the forecast says that it cannot tell.
+Each model is made from a resample of the episodes, so the models differ as much as the episodes leave open. There is no
+forecast if the models disagree, or if the best policy would reach states that no episode reached.
 """
 
 import math
@@ -26,8 +26,8 @@ LENGTHS = 1_000, 3_000, 10_000  # of a run; the next one only where half of the 
 SECONDS = 20.0  # of CPU time, after which no longer run begins
 PRIOR = 2.0  # episodes that all steps together count for at each one, where steps differ
 LARGEST = 64 << 20  # bytes of P
-UNSEEN = 0.3  # of the best policy's steps: where more are guessed, the forecast cannot tell
-DISAGREE = 6.0  # times between the upper and the lower quartile of the forecasts: beyond, it cannot tell
+UNSEEN = 0.3  # of the best policy's steps: if more are guessed, there is no forecast
+DISAGREE = 6.0  # times between the upper and the lower quartile of the forecasts: beyond, there is no forecast
 SMALL = 0.002  # of the incumbent's reward: a smaller gain is none
 WINDOW = 20  # episodes over which a mean says that half of the gain is there
 SHOWN = 100, 300, 1_000  # episodes at which gains are given
@@ -38,7 +38,7 @@ class Forecast:
     """How long it takes; a guide, not a bound.
 
     Attributes:
-        half: episodes until half of the possible gain is there; ∞ if that takes too long; NaN if it cannot be told.
+        half: episodes until half of the possible gain is there; ∞ if that takes too long; NaN if it is unknown.
         text: the forecast in one or two sentences, with its reasons.
         gains: the share of the possible gain after so many episodes, where it is known.
     """
@@ -95,7 +95,7 @@ def forecast(
     if math.isinf(half):
         return Forecast(math.inf, f"half of the gain takes more than {longest:,} episodes", shares)
     if high / low > DISAGREE:
-        return _cannot_tell(f"models of these episodes say between {count(low)} and {count(high)}; give more episodes")
+        return _cannot_tell(f"the forecasts range from {count(low)} to {count(high)} episodes; give more episodes")
     text = f"half of the gain after about {count(half)} episodes ({count(low)} to {count(high)} in simulations of "
     return Forecast(half, f"{text}{num_models} models made from {len(episodes)} episodes)", shares)
 
@@ -122,7 +122,7 @@ def half_way(values: Array) -> float:
 
 
 def count(episodes: float) -> str:
-    """Return a number of episodes with two digits: more would be pretence."""
+    """Return a number of episodes with two digits, because a forecast is not more precise."""
     if not math.isfinite(episodes):
         return f"more than {LENGTHS[-1]:,}"
     unit = 10 ** max(math.floor(math.log10(max(episodes, 1))) - 1, 0)
@@ -202,7 +202,7 @@ def _by_steps(
     A pair that no episode shows behaves as another action in the same state, drawn at random, or else as any pair.
     """
     if not task.one_hot and not task.is_listed:
-        raise InvalidProblem("the features do not tell states apart; use es.features.OneHot, or list the states")
+        raise InvalidProblem("the features do not distinguish states; use es.features.OneHot, or list the states")
     H, A, m = task.horizon or 0, task.num_actions or 0, task.num_constraints
     index: dict[Hashable, int] = {s: s for s in range(task.num_states or 0)}
     states: list[State] = list(range(len(index)))
@@ -268,10 +268,13 @@ def with_family(problem: LinearCMDP) -> SafeAgent:
     return SafeAgent(problem, family=Family(lambda part: part * best + (1 - part) * incumbent, {"part": (0.0, 1.0)}))
 
 
-WAYS: dict[str, tuple[str, MakeAgent]] = {  # for systems whose chance is not told
+WAYS: dict[str, tuple[str, MakeAgent]] = {  # for systems without `move`
     "planner": ("es.SafeAgent(problem)", SafeAgent),
     "candidates": ("es.SafeAgent(problem, candidates={name: rule}), with one good rule of yours", with_rule),
-    "family": ("es.SafeAgent(problem, family=es.Family(make_rule, space)), with one that has a good rule", with_family),
+    "family": (
+        "es.SafeAgent(problem, family=es.Family(make_rule, space)), with a family that contains a good rule",
+        with_family,
+    ),
 }
 
 
@@ -281,7 +284,7 @@ def recommend(task: Task, episodes: Sequence[Episode], seed: int = 0) -> list[st
         found = forecast(task, episodes, seed=seed)
         helps = "200 logged episodes of any policy: give each to agent.learn(episode) before the first deployment"
         if not task.is_listed:
-            helps = "listed states (es.listed): proposals then depend on the state, not on the step alone"
+            helps = "listed states (episafe.problems.rules.listed): proposals then depend on states, not only on steps"
         return [
             f"hindsight: {found}",
             "recommended: hindsight, es.SafeAgent(problem)",

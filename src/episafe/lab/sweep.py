@@ -167,7 +167,7 @@ class Sweep:
                     future.result().save(records / job.name)
                 except BrokenProcessPool as error:
                     raise RuntimeError(
-                        "a worker process was killed (memory?): run it again to finish the rest"
+                        "a worker process was killed, perhaps for lack of memory: repeat the command to finish"
                     ) from error
                 except Exception as error:
                     failures[job.name] = f"{type(error).__name__}: {error}"

@@ -31,12 +31,12 @@ class Constants:
         lam_max: C_λ, the largest multiplier tried.
         num_halvings: T, halvings of [0, lam_max].
         ridge: ρ > 0.
-        curve, spread: every bonus β becomes β(1 − spread + spread·σ) + curve·β²; at 0 and 0 it is β, as in the paper.
-            σ = √(P̂V² − (P̂V)²) with one-hot features, else 1. A spread shrinks some bonuses: no theorem covers it.
+        curve, spread: every bonus β becomes β(1 − spread + spread·σ) + curve·β². If both are 0, it is β, as in the
+            paper. σ is √(P̂V² − (P̂V)²) with one-hot features, else 1. No theorem covers a positive spread.
         C_theta: C_θ, scale of the bonus of reward and utility where they are learned.
-        level: what the planner's own bound is worth; "theorem" for `theory` only, never set by hand.
-        statement: what is claimed at that level, in one sentence.
-        scope: for "theorem", what the constants are for.
+        level: how strong the planner's own bound is; "theorem" only if made by `theory`.
+        statement: the claim at that level, in one sentence.
+        scope: for "theorem", the sizes of the problem that the constants are for.
     """
 
     C_r: float
@@ -79,10 +79,11 @@ class Constants:
 
     @classmethod
     def proposing(cls) -> "Constants":
-        """Return the setting of a planner that only proposes, beside a certifier that does not read the constants.
+        """Return the constants of a planner that only proposes; the certifier does not use them.
 
-        Optimistic in the reward, without pessimism: C_u = 0 proves nothing, and OPSE refuses it. The small ridge gives
-        untried actions a large bonus. Chosen on the released problems of seeds 1000 to 1029.
+        They are optimistic about the reward and not pessimistic about the utility. C_u = 0 proves nothing, and OPSE
+        refuses it. The small ridge gives untried actions a large bonus. They were chosen on the released problems of
+        seeds 1000 to 1029.
         """
         return cls(1.0, 0.0, 0.0, 0.0, kappa=0.001, lam_max=300.0, num_halvings=30, ridge=0.05, C_theta=0.0)
 
@@ -108,15 +109,15 @@ class Constants:
     def tuned(cls, problem: ProblemLike, agent: str = "", *, slack_guess: float | None = None) -> "Constants":
         """Return constants of low regret with no violation seen on held-out problems; nothing is proved.
 
-        They go with `Doubling(0.3)`. One rule from H, ξ and whether features are one-hot:
+        Use them with `Doubling(0.3)`. They depend on H, on ξ and on whether features are one-hot:
 
             one-hot:   C_r, C_u, C_†, B_† = c(1.5, 2.8, 0.5, 0.6), in units of σ;    spread = 1;  ρ = 0.4
             features:  C_r, C_u, C_†, B_† = c(0.1, 0.27, 0.07, 0.1)(H−1);            spread = 0;  ρ = 0.05
             both:      curve = 1;  κ = 5·10⁻⁴;  C_λ = 8H²(B_† + 1)/ξ;  a bracket of κ/100
 
-        c is 1, or with `agent` the multiplier of the benchmark's `opse-tuned`, `ghosh-tuned` or `dope-tuned`, which
-        allows a few violations. For `dope`, C_r = C_u = c, in units of its own bonus.
-        `slack_guess` replaces ξ where the task does not know it; only C_λ depends on it.
+        By default c is 1. With `agent` it is the multiplier of the benchmark's `opse-tuned`, `ghosh-tuned` or
+        `dope-tuned`, which allows a few violations. For `dope`, C_r = C_u = c, in units of its own bonus.
+        `slack_guess` replaces an unknown ξ; only C_λ depends on it.
         """
         task = task_of(problem)
         slack, H = _slack_or_guess(task, slack_guess), task.horizon or 1
@@ -138,16 +139,17 @@ class Constants:
     ) -> "Constants":
         """Return the theorem's constants for `num_episodes` episodes, logged ones included, at failure probability δ.
 
-        They prove safety if P_h(s'|s,a) = φ(s,a)ᵀμ_h(s') with ‖Σ_s' μ_h(s') g(s')‖ ≤ B max g for every g ≥ 0, B the
-        task's `norm_bound`; if the incumbent is safe; and if no more episodes are learned from. They are so large that
-        no run of practical length leaves the incumbent. The formulas are in `episafe.linear.theory`.
+        They prove safety under three conditions. P_h(s'|s,a) = φ(s,a)ᵀμ_h(s') with ‖Σ_s' μ_h(s') g(s')‖ ≤ B max g for
+        every g ≥ 0, where B is the task's `norm_bound`. The incumbent is safe. No more episodes are learned from. They
+        are so large that runs of practical length deploy only the incumbent. The formulas are in
+        `episafe.linear.theory`.
 
         Args:
             problem: a problem or its task, with one limit; time-homogeneous ones have n = KH transitions.
             num_episodes: K.
             delta: δ, for all episodes together.
-            slack_guess: ξ where the task does not know it, fixed before any data. Safety holds for every guess; one
-                above the true slack loses the regret bound.
+            slack_guess: ξ, if the task does not know it; fixed before any data. Safety holds for every guess, but the
+                regret bound only if the guess is at most the true slack.
         """
         task = task_of(problem)
         alone = task.num_constraints == 1

@@ -34,7 +34,7 @@ def needs_tables(problem: ProblemLike) -> str:
     """Return "" or why a tabular agent cannot play a problem."""
     task = task_of(problem)
     if not task.is_listed:
-        return "it counts every (s, a, s'): it needs a task with listed states, as of LinearCMDP"
+        return "it counts every (s, a, s'), so it needs listed states: use es.LinearCMDP"
     if not task.knows_reward or not task.knows_utility:
         return "it plans with known rewards and utilities: give them as tables (H, S, A)"
     return ""
@@ -43,7 +43,9 @@ def needs_tables(problem: ProblemLike) -> str:
 def needs_one_limit(problem: ProblemLike) -> str:
     """Return "" or why an agent with one multiplier cannot play a problem."""
     several = task_of(problem).num_constraints > 1
-    return "it keeps one limit: use DOPE, or an agent that keeps several" if several else needs_tables(problem)
+    return (
+        "it supports one limit: use DOPE, or another agent that supports several" if several else needs_tables(problem)
+    )
 
 
 def known_signals(task: Task, needs: Callable[[Task], str] = needs_tables) -> Array:
@@ -88,8 +90,8 @@ class Confidence:
 class Radius:
     """Half-width of a box of kernels, γ = min{cap, deviation·√(p̂(1−p̂)/(n∨1)) + bias/(n∨1)}.
 
-    The default is that of the OPSE paper, without constants or logarithms, plus the 1/(n∨1) of its released code: the
-    radius in the text alone is 0 after one visit, and so no confidence set.
+    The default is that of the OPSE paper, without constants or logarithms, plus the 1/(n∨1) of its released code. With
+    the radius of the text alone the box is a single point after one visit.
     """
 
     deviation: float = 1.0

@@ -236,7 +236,7 @@ class SoftmaxProposer(Proposer):
             found = searched(model, scales, search._replace(num_halvings=0, ends=False, fallback=False))
         promised = float(model.work.bounds[-1, model.work.lane[0]])  # V̄ʳ + V̄†
         if found.policy is None or not math.isfinite(promised):
-            raise FloatingPointError(f"the planner promises a reward of {promised}: nothing can be proposed")
+            raise FloatingPointError(f"the planner predicts a reward of {promised}: nothing can be proposed")
         return Candidate("", found.policy, promised, "planner", float(found.lam.sum()))
 
     def _propose_optimum(self, goal: Goal) -> Candidate:

@@ -35,7 +35,7 @@ class SoftmaxModel:
     """What was learned of one task, at the states that were visited.
 
     Args:
-        task: what the learner is told.
+        task: the task of the agent.
         ridge: ρ > 0.
         signal_scale: C_θ, scale of the bonus of reward and utility where they are learned.
         optimistic: whether learned utilities have +C_θβ, not −C_θβ.
@@ -186,8 +186,8 @@ class SoftmaxModel:
             here, there = task.utility_at(p, state), self.slots.utility[:, p, :, slot]
             if np.abs(here - there).max() > TOLERANCE:
                 raise InvalidProblem(
-                    f"the utility at step {p}, state {state!r} is {here}, and {there} at another state of its cell: "
-                    "give finer cells, or leave out the utility and let it be learned"
+                    f"the utility at step {p}, state {state!r} is {here}, but {there} in another state of its cell: "
+                    "use finer cells, or omit the utility so that it is learned"
                 )
         return slot
 

@@ -74,10 +74,10 @@ def theorem(sizes: Sizes) -> Theorem:
             scales = radii
     except (OverflowError, ZeroDivisionError) as error:
         raise InvalidProblem(
-            f"the theorem's constants at slack {sizes.slack:.3g} are too large for float64: the theorem cannot be "
-            "applied; an incumbent with more slack, or a lower threshold, shrinks them"
+            f"the theorem's constants at slack {sizes.slack:.3g} are too large for float64, so the theorem cannot "
+            "be applied: use an incumbent with more slack, or a lower threshold"
         ) from error
-    raise ArithmeticError(f"the theorem's constants did not settle in {MAX_ROUNDS} rounds: {sizes}")
+    raise ArithmeticError(f"the theorem's constants did not converge in {MAX_ROUNDS} rounds: {sizes}")
 
 
 def _with_relations(sizes: Sizes, C_r: float, C_u: float, C_dagger: float) -> Theorem:
@@ -150,4 +150,6 @@ def require_linear(task: Task) -> None:
         least = float(np.linalg.norm(w)) if np.abs(rows @ w - 1).max() <= TOLERANCE else math.inf
     if math.isinf(norm_bound) or norm_bound < least * (1 - TOLERANCE):
         text = f"no kernel that is linear in these features has norm_bound {norm_bound:.6g}"
-        raise Infeasible(f"{text}: state one that its μ keeps, at least {least:.6g}, or use es.certify.Observation")
+        raise Infeasible(
+            f"{text}: state a bound that its μ satisfies, at least {least:.6g}, or use es.certify.Observation"
+        )

@@ -1,1 +1,1 @@
-"""Problems: what a simulator knows. Every problem has a `.task`, which is all that a learner sees."""
+"""Problems that can be simulated. Every problem has a `.task`, the only part that an agent sees."""

@@ -1,4 +1,4 @@
-"""Linear bandits with a limit on the expected utility of every round: the problem and the task of its learner.
+"""Linear bandits with a limit on the expected utility of every round: the problem and the task of its agent.
 
 A round is an episode of horizon 1. Its state is the number of the round, counted from 0; its actions are vectors.
 """
@@ -40,7 +40,7 @@ class Ellipsoid:
     """The action set {a : aᵀMa ≤ 1}, centred at 0, within the unit ball.
 
     Args:
-        M: symmetric (d, d), smallest eigenvalue at least 1. No exact method is known for sets off the centre.
+        M: symmetric (d, d), smallest eigenvalue at least 1. No exact method is known for sets with another centre.
     """
 
     def __init__(self, M: ArrayLike) -> None:
@@ -84,7 +84,7 @@ Actions = Array | Ellipsoid | Callable[[int], ArrayLike]
 
 
 class BanditTask(Task):
-    """What a learner knows about a linear bandit, without θ_r and θ_u.
+    """What an agent knows about a linear bandit, without θ_r and θ_u.
 
     Args:
         actions: arms (n, d) with norms at most 1; an `Ellipsoid`; or a pure function k -> the n arms of round k.
@@ -94,7 +94,7 @@ class BanditTask(Task):
         slack: ξ > 0; the incumbent has expected utility ≥ b + ξ in every round; None if unknown; a list for several.
         noise: R; observations differ from their means by R-sub-Gaussian noise.
         norm_bound: B ≥ ‖θ_r‖₂ and every ‖θ_u‖₂.
-        names, action_names, units: shown to people; `names` are those of the limits.
+        names, action_names, units: for display; `names` are those of the limits.
     """
 
     actions: Actions
@@ -122,7 +122,9 @@ class BanditTask(Task):
         elif callable(actions) and callable(safe_policy):
             for name, ask in (("actions", actions), ("safe_policy", safe_policy)):
                 if not np.array_equal(ask(0), ask(0)):
-                    raise InvalidProblem(f"{name}(0) gave two answers: it must be pure; seed it by the round")
+                    raise InvalidProblem(
+                        f"{name}(0) returned two different values: it must be pure; seed it by the round"
+                    )
             n, dim = as_arms("actions(0)", actions(0)).shape
             incumbent = FunctionPolicy(lambda h, k: safe_policy(k), n)
         elif callable(actions) or callable(safe_policy):

@@ -53,19 +53,19 @@ def chance(
 
     The running total becomes part of the state. An exogenous problem stays exogenous.
 
-    For a listed problem the utility is 1 at the end of an episode whose total keeps the limit, and 0 otherwise, so the
+    For a listed problem the utility is 1 at the end of an episode whose total keeps the limit, and 0 otherwise. So the
     threshold is `probability`. Totals are exact if costs are multiples of 1/n, n up to 1000, and there are not too many
     states. Otherwise costs are rounded up, so that the limit still holds; `origin` says by how much a total may be
     overstated.
 
-    For other problems the utility is 0 at the step that breaks the limit and 1 at all others, so the threshold is
-    H − 1 + probability. Policies see (observation, total), and totals are exact. Steps after an early end cost nothing.
-    A live system reports the same signals as without the limit.
+    For other problems the utility is 0 at the step that breaks the limit and 1 at all others. So the threshold is H − 1
+    + probability. Policies see (observation, total), and totals are exact. Steps after an early end cost nothing. A
+    live system reports the same signals as without the limit.
 
     Args:
         problem: an `es.LinearCMDP`, an `es.SampledCMDP`, or what `es.from_gymnasium` returns.
-        cost: (H, S, A), or (h, state, action, w) -> cost ≥ 0; states are given by their names if they have names, and w
-            is the value of chance, or None if it is unknown. By default 1 − utility, or the cost that a Gymnasium
+        cost: (H, S, A), or (h, state, action, w) -> cost ≥ 0. States are given by their names if they have names; w is
+            the value of chance, or None if it is unknown. By default 1 − utility, or the cost that a Gymnasium
             environment reports.
         total_cost_at_most: C.
         probability: p, the probability with which an episode must keep it.
@@ -83,7 +83,7 @@ def chance(
         (330, [0.9])
     """
     at_most, p = as_number("total_cost_at_most", total_cost_at_most, 0), as_probability("probability", probability)
-    require(isinstance(name, str) and name, f"name must be a text that people read, got {name!r}")
+    require(isinstance(name, str) and name, f"name must be a text that is not empty, got {name!r}")
     described = {"chance": f"{name}: total cost at most {at_most:g} with probability {p:g}"}
     if isinstance(problem, PlayedCMDP):
         steps, most = problem.num_steps, at_most * (1 + ROUNDING)

@@ -36,19 +36,19 @@ class LinearCMDP:
         P: transition kernel P_h(s'|s,a), shape (H, S, A, S).
         reward: r (H, S, A) in [0, 1].
         utility: u (H, S, A) in [0, 1], or a list of m.
-        phi: features (S, A, d), norms at most 1; None for one-hot features (d = S·A, never built).
+        phi: features (S, A, d), norms at most 1; None for one-hot features (d = S·A, not stored).
         initial_state: s₁.
         threshold: b, the expected total utility that every deployed policy must reach, or a list of m.
         safe_policy: the incumbent (H, S, A); None for the policy with the largest utility, or largest sum of several.
         slack: ξ with 0 < ξ ≤ V^u(incumbent) − b, or a list of m; None for V^u(incumbent) − b itself.
         threshold_share: instead of `threshold`: b as a share of the largest expected utility of any policy.
-        time_homogeneous: True if P_h is the same at every step; steps then share memory, and the learner knows it.
-        move, law: for exogenous chance. `move` says how the problem moves given chance; the learner knows it. `law` is
-            ℙ(w_h = w | s_h = s), (1 or H, S, W), which the learner does not know; None if it is unknown.
+        time_homogeneous: True if P_h is the same at every step; steps then share memory, and the agent knows it.
+        move, law: for exogenous chance. `move` says how the problem moves given chance; the agent knows it. `law` is
+            ℙ(w_h = w | s_h = s), (1 or H, S, W), which the agent does not know; None if it is unknown.
         norm_bound: B of `Task`; None for the least B that holds for P.
         least_total: a total utility that every episode is certain to reach; checked.
         names: the names of the limits.
-        state_names, action_names, units: shown to people; `encode` accepts state names as observations.
+        state_names, action_names, units: for display; `encode` accepts state names as observations.
         origin: where the problem comes from, as plain values; kept with every record.
 
     Example:
@@ -142,7 +142,7 @@ class LinearCMDP:
                 f"{one.threshold:.12g}; give a safer incumbent or lower the threshold"
             )
         slack = float(true) if one.slack is None else one.slack
-        wanted = f"slack of {one.name} must lie in (0, {true:.12g}], what the incumbent has above the threshold"
+        wanted = f"slack of {one.name} must lie in (0, {true:.12g}], the incumbent's margin above the threshold"
         require(slack <= true + TOLERANCE, f"{wanted}, got {slack:.12g}", Infeasible)
         return slack
 
@@ -228,7 +228,7 @@ class LinearCMDP:
         return exact.linear_measures(self.P, features.phi)[1] if isinstance(features, TableFeatures) else 0.0
 
     def without_signals(self) -> "LinearCMDP":
-        """Return the same problem for a learner that does not know reward and utility and learns both."""
+        """Return the same problem for an agent that does not know reward and utility and learns both."""
         hidden = tuple(replace(one, utility=None) for one in self.task.constraints)
         made = copy(self)
         made.task = replace(self.task, reward=None, constraints=hidden, move=None, support=None)

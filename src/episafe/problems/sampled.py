@@ -68,16 +68,16 @@ class SampledCMDP(PlayedCMDP):
         slack: ξ > 0, by which the incumbent exceeds b, or a list of m; None if unknown.
         start: rng -> first state, if the start is random. The task then has a dummy first step, see `Task`.
         time_homogeneous: True if `sample` does not depend on h.
-        move: (h, state, action, w) -> (next state, reward, utility), if chance is exogenous; the learner knows it.
+        move: (h, state, action, w) -> (next state, reward, utility), if chance is exogenous; the agent knows it.
         chance: (h, past, rng) -> w_h given (w_0, …, w_{h−1}); with `move`, instead of `sample`; hidden from the
-            learner.
+            agent.
         support: (h, state) -> the values that w can take.
         norm_bound: B of `Task`; None for √d. If you divide features by c, multiply it by c.
         least_total: a total utility that every episode is certain to reach.
-        names, state_names, action_names, units: shown to people; `names` are those of the limits.
+        names, state_names, action_names, units: for display; `names` are those of the limits.
         origin: where the problem comes from, as plain values.
 
-    Exact values are unknown, so records of its runs hold NaN for them, and the observed totals of each episode.
+    Exact values are unknown. So records contain NaN for them, and the observed totals of each episode.
     """
 
     def __init__(
@@ -229,7 +229,7 @@ def task_move(
             told = outside[state]
             return (ENDED if state == ENDED else encode(w)), told[0], np.array(told[1])
         if w is None:
-            raise InvalidEpisode(f"the trace does not say what chance brought at step {h}: it cannot be replayed there")
+            raise InvalidEpisode(f"the trace has no random input at step {h}, so it cannot be replayed: report one")
         shown = state if view is None else view(state)
         following, reward, utility = move(h - first_step, shown, action, w)
         utilities = np.atleast_1d(np.asarray(utility, dtype=np.float64))

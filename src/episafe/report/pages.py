@@ -65,7 +65,7 @@ def render(template: str, **facts: Any) -> str:
 
 
 def run_page(record: Record) -> str:
-    """Return the page of one run: verdict, what was reached, why it was allowed, and what is assumed."""
+    """Return the page of one run: verdict, results, certificates, and what is assumed."""
     settings = record.settings
     return render(
         "run.html",
@@ -130,8 +130,8 @@ def _single_episodes(record: Record) -> Document:
     if below is not None and record.mixed().any():
         times = f"In {percent(float(below.mean()))} of the episodes" if below.any() else "In no episode"
         lines.append(
-            f"{times} the acting component itself is beyond a limit in expectation. A candidate on trial may be; "
-            "the mixture it is drawn from may not."
+            f"{times} the acting component, taken alone, is beyond a limit in expectation. This is allowed for a "
+            "candidate on trial, but not for the mixture that it is drawn from."
         )
     if record.utility_totals is not None:
         for c, name in enumerate(record.limit_names):
@@ -163,7 +163,7 @@ def comparison_page(records: Sequence[Record], title: str) -> str:
     sections = [_section(place, groups, colours) for place, groups in places.items()]
     broke = {row["agent"] for one in sections for row in one["rows"] if row["violating"]}
     exact = all(one.is_exact for one in records)
-    found = "Exact values are unknown in some runs, so that regret and violations are not shown for them."
+    found = "Exact values are unknown in some runs, so regret and violations are not shown for them."
     if exact:
         kept = ", ".join(name for name in agents if name not in broke) or "No agent"
         found = f"{kept} kept the limit with every deployed policy"

@@ -14,7 +14,7 @@ PROMISES = {
 
 
 def promise(record: Record) -> str:
-    """Return what the bounds of a record are worth, in a few words."""
+    """Return the confidence of the bounds of a record, in a few words."""
     text = PROMISES[str(record.settings.get("level", "heuristic"))]
     return text.format(confidence=percent(1 - float(record.settings.get("delta", 0.05))))
 

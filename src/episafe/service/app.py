@@ -98,7 +98,7 @@ def act(session: Session, id: int, asked: schema.ActRequest) -> Acted:
 def report(session: Session, id: int, asked: schema.ReportRequest) -> Counted:
     """Report what happened in a deployment, however late; the first report counts."""
     if (asked.steps is None) == (asked.total_utility is None):
-        remedy = "give the steps, or total_utility and total_reward where a policy acted by itself"
+        remedy = "give the steps, or total_utility and total_reward if the policy acted in your own system"
         raise Refused(422, "a report has either steps or total_utility", remedy)
 
     def end(made: Deployment) -> None:
@@ -115,7 +115,7 @@ def report(session: Session, id: int, asked: schema.ReportRequest) -> Counted:
 
 
 def abandon(session: Session, id: int, asked: schema.AbandonRequest) -> Counted:
-    """State that a deployment will never be reported: it counts at its worst."""
+    """State that a deployment will never be reported: it counts as the worst case."""
     return _once(session, id, lambda made: session.abandon(id, asked.reason))
 
 
@@ -151,7 +151,7 @@ def metrics(session: Session, id: int, asked: None) -> bytes:
     proved = [(one["name"], one["bounds"]) for one in found["policies"] if one["bounds"] is not None]
     figures: list[tuple[str, str, list[str], dict[tuple[str, ...], float]]] = [
         ("alarms", "Number of alarms.", [], {(): len(found["alarms"])}),
-        ("halted", "1 if the incumbent alone acts.", [], {(): bool(found["halted"])}),
+        ("halted", "1 if only the incumbent acts.", [], {(): bool(found["halted"])}),
         ("weight", "Weight in the last plan.", ["policy"], {(k,): w for k, w in found["next_weights"].items()}),
         ("limit", "Limit on the total.", ["limit"], {(one["name"],): one["threshold"] for one in found["limits"]}),
         ("bound", "Proved lower bound.", ["policy", "limit"],
@@ -184,9 +184,16 @@ OPERATIONS = (
     Operation("POST", "/deployments/{id}/report", report, schema.ReportRequest, Counted),
     Operation("POST", "/deployments/{id}/abandon", abandon, schema.AbandonRequest, Counted),
     Operation("POST", "/decisions", decide, schema.Decision),
-    Operation("GET", "/status", lambda session, *_: session.status(), summary="Return what a person should know."),
+    Operation(
+        "GET",
+        "/status",
+        lambda session, *_: session.status(),
+        summary="Return limits, policies, missing reports, alarms, decisions and warnings.",
+    ),
     Operation("GET", "/bounds", bounds, None, dict[str, dict[str, float]]),
-    Operation("GET", "/health", lambda *_: {"alive": True}, summary="Return that the service answers; needs no token."),
+    Operation(
+        "GET", "/health", lambda *_: {"alive": True}, summary="Return whether the service runs; no token is needed."
+    ),
     Operation("GET", "/metrics", metrics, None, str),
     Operation("GET", "/openapi.json", lambda *_: openapi_document(), summary="Return this document."),
 )
@@ -313,7 +320,7 @@ class Service:
                 self._admit(request)
                 text = request.path_params.get("id", "0")
                 if not re.fullmatch("[0-9]{1,15}", text):
-                    raise Refused(404, "the deployment is no whole number", KNOWN_IDS, "id", text[:50])
+                    raise Refused(404, "the deployment is not a whole number", KNOWN_IDS, "id", text[:50])
                 if decoder is None:
                     return _response(200, await self._do(op, int(text), None))
                 body = await self._body(request)
@@ -370,7 +377,7 @@ class Service:
         except TimeoutError:
             if isinstance(asked, schema.DeployRequest) and not asked.episode_id:
                 doing.add_done_callback(self._give_up)  # the client cannot ask for it again
-            remedy = "send it again: by the same episode_id a deployment is the same; until then let the incumbent act"
+            remedy = "send it again with the same episode_id; until then let the incumbent act"
             raise Refused(503, f"no answer within {self.limits.seconds:g} s", remedy) from None
 
     def _current(self) -> Session:

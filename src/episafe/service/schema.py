@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta, Struct
 
 Text = Annotated[str, Meta(max_length=200)]
-Reason = Annotated[str, Meta(min_length=1, max_length=2000, description="Why; it is kept in the log.")]
+Reason = Annotated[str, Meta(min_length=1, max_length=2000, description="The reason, which the log records.")]
 Numbers = float | list[float]  # one number, or one per limit
 
 

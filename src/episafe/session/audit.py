@@ -39,8 +39,8 @@ class Audit:
     """The result of an audit.
 
     Attributes:
-        passed: whether nothing is wrong.
-        findings: the first event that fails, with what and why.
+        passed: whether there are no findings.
+        findings: the first invalid event, with the reason.
         summary: one sentence.
         notes: what was not checked.
         head: hash of the last event that was read.
@@ -91,13 +91,13 @@ def follow(location: str | Path, name: str | None = None) -> SessionState:
 
 
 def audit(location: str | Path, agent: Agent | None = None, name: str | None = None, head: str | None = None) -> Audit:
-    """Check the log of a session: the chain, and that every deployment was allowed by what was proved before it.
+    """Check the log of a session: the chain of hashes, and every deployment against the bounds proved before it.
 
     Args:
         location: a folder or a "postgresql://…" address.
-        agent: a new agent as the session has; then shares and replays are computed again, too.
+        agent: a new agent, built as for the session; if given, shares and replays are computed again, too.
         name: the session, on PostgreSQL.
-        head: a hash that you kept elsewhere: the log must contain it, so that nothing before it was changed.
+        head: a hash that you kept elsewhere; the log must contain it, which shows that nothing before it was changed.
     """
     state, has_head, num_certificates = SessionState(agent), head is None, 0
     notes, findings = list[str](), []
@@ -112,7 +112,7 @@ def audit(location: str | Path, agent: Agent | None = None, name: str | None = N
         require(has_head, f"no event has the hash {head}: events were cut off or changed", DamagedLog)
     except (ValueError, TypeError, KeyError, IndexError) as error:
         findings.append(f"event {state.number}: {error}")
-    summary = f"{state.number} events are in order; the next one is not."
+    summary = f"{state.number} events are in order; the next one is invalid."
     if not findings:
         summary = (
             f"{state.number} events, {state.num_deployed} deployments, {state.num_reported} reports: the log is "
@@ -152,7 +152,7 @@ def _log_faults(state: SessionState, body: LogEvidence, notes: list[str]) -> Ite
     twin.read_log(names, shares, utilities)
     for name, bound in twin.bounds().items():
         if name in names and not _agree(bound, of_numbers(body.proves[name])):
-            yield f"the log proves {bound.tolist()} of {name!r}, recorded is {body.proves[name]}"
+            yield f"the log proves {bound.tolist()} of {name!r}, but {body.proves[name]} is recorded"
     notes.append("the shares and replays of logs were not computed again: that needs the logs")
 
 
@@ -187,7 +187,7 @@ def _deploy_faults(state: SessionState, body: Deploy, notes: list[str]) -> Itera
         notes.append("plans of agents without a certifier, and of those that need the problem, are not checked")
         return
     if certifier.invalid_reason:
-        yield f"{list(weights)} are deployed, and nothing is proved: {certifier.invalid_reason}"
+        yield f"{list(weights)} are deployed, but nothing is proved: {certifier.invalid_reason}"
     certifier.announce(body.episode_id)
     plan, recorded = state.plan_of(body), of_numbers(body.bounds)
     if refusal := certifier.refusal(plan):
@@ -284,12 +284,12 @@ def _lines(facts: Document, units: Sequence[Unit], reward: Unit) -> Iterator[str
             yield f"  {key}: {word} {', '.join(unit.say(value, 6) for unit, value in zip(units, bound, strict=True))}."
     outcome = facts["outcome"]
     if outcome is None:
-        yield "It has not been reported: it counts at its worst."
+        yield "It has not been reported: it counts as the worst case."
     elif outcome["kind"] == "abandon":
-        yield f"It was abandoned ({outcome['reason']}): it counts at its worst."
+        yield f"It was abandoned ({outcome['reason']}): it counts as the worst case."
     else:
         totals = zip(facts["limits"], units, outcome["episode"]["total_utility"], strict=True)
         reached = ", ".join(f"{limit} {unit.say(total, 6)}" for limit, unit, total in totals)
         yield f"Reported at {outcome['time']}: {reached}, reward {reward.say(outcome['episode']['total_reward'], 6)}."
         if outcome.get("overridden"):
-            yield f"A person took {outcome['overridden']} actions: it counts at its worst."
+            yield f"A person took {outcome['overridden']} actions: it counts as the worst case."

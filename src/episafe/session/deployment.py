@@ -79,7 +79,7 @@ class Deployment:
         self._add(self._next_state(observation), int(action))
 
     def override(self, action: int, observation: object = None) -> int:
-        """Record that a person acts; the episode then counts at its worst for every component of the plan.
+        """Record that a person acts; the episode then counts as the worst case for every component of the plan.
 
         Call it in place of `act` with the observation, or after `act` to replace its action.
         """
@@ -104,17 +104,17 @@ class Deployment:
         return self._state(observation)
 
     def record(self, reward: float | None = None, utility: PerLimit = None, chance: object = None) -> None:
-        """Record what the last action brought; once per step, before the next `act`.
+        """Record the outcome of the last action, once per step and before the next `act`.
 
         Args:
             reward: its reward; None if the task knows it.
             utility: its utility, or one per limit; None if the task knows it.
-            chance: what chance brought, where it is exogenous.
+            chance: the random input of the step, if chance is exogenous.
         """
         if self._task.horizon is None:  # totals only: each call adds to them
             self._add(ENDED, 0)
         if self._num_recorded == len(self._actions):
-            raise InvalidEpisode("each step is recorded once, after it: call act(observation) before record(…)")
+            raise InvalidEpisode("record each step once: call act(observation) before record(…)")
         self._num_recorded = len(self._actions)
         given = None if utility is None else np.atleast_1d(np.asarray(utility, dtype=np.float64))
         carry, m = self._task.carry, self._task.num_constraints
@@ -158,7 +158,7 @@ class Deployment:
         left = task.horizon - steps
         if left and task.is_listed:
             raise InvalidEpisode(
-                f"{steps} of {task.horizon} steps were played, and the listed states have none for an ended episode: "
+                f"{steps} of {task.horizon} steps were played, but no listed state stands for an ended episode: "
                 "play all steps, or abandon the deployment"
             )
         trace = None
@@ -181,7 +181,7 @@ class Deployment:
         if task.move is not None and self._chances[-1] is not None:
             return task.move(h, self._states[-1], self._actions[-1], self._chances[-1])[0]
         if task.is_listed and task.time_homogeneous:
-            raise InvalidEpisode("the last state is unknown, and all steps share their data: call d.end(observation)")
+            raise InvalidEpisode("the last state is unknown, but the task learns from it: call d.end(observation)")
         return self._states[-1] if task.is_listed else ENDED
 
     def __enter__(self) -> "Deployment":

@@ -309,7 +309,7 @@ def read_again(lines: Sequence[bytes], number: int, head: str) -> list[Event]:
     try:
         events = list(decode_lines(lines, number, head))
     except DamagedLog as error:
-        raise InvalidEpisode(f"nothing was written, since it could not be read again: {error.__cause__}") from error
+        raise InvalidEpisode(f"nothing was written, because it could not be read again: {error.__cause__}") from error
     for event in events:
         if isinstance(event.body, Report):
             event.body.episode.episode(listed=False)
@@ -322,12 +322,14 @@ def decode_lines(lines: Iterable[bytes], number: int = 0, head: str = START_HASH
         try:
             found = _line_decoder.decode(line)
             if found.number != number:
-                raise DamagedLog(f"event {number} of the log is missing: the line says {found.number}")
+                raise DamagedLog(f"event {number} of the log is missing: the line has number {found.number}")
             if found.previous != head:
                 raise DamagedLog(f"event {number} does not follow event {number - 1}: one of them was changed")
             body = _body_decoders[found.kind].decode(found.body)
         except (msgspec.DecodeError, KeyError, UnicodeDecodeError) as error:
-            raise DamagedLog(f"event {number} of the log cannot be read ({error}): restore a copy of it") from error
+            raise DamagedLog(
+                f"event {number} of the log cannot be read ({error}): restore the log from a backup"
+            ) from error
         head = hashlib.sha256(line).hexdigest()
         yield Event(number, found.time, body, head)
         number += 1

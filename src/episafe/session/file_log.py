@@ -91,7 +91,7 @@ class FileLog:
         number, position = self._end if since >= self._end[0] else (0, 0)
         size = os.fstat(self._file).st_size
         if size < position:
-            raise DamagedLog(f"{self.path} has become shorter: its end was cut off; restore a copy of it")
+            raise DamagedLog(f"{self.path} has become shorter: its end was cut off; restore it from a backup")
         if size == position:
             return
         with open(self.path, "rb") as file:

@@ -8,12 +8,12 @@
 | drift | replayed totals of deployed plans reach the limit | one in 100 years of days | restart, or find what changed |
 | range | total utilities lie between the stated least total and the horizon | 0 | correct the reports or the range |
 | reward | rewards of a step lie in [0, 1]; does not halt | 0 | rescale the reward |
-| replay | `move` and the trace give what happened; voids what replays proved | 0 | correct `move` or the trace |
-| support | chance brings only values of `support`; voids what floors proved | 0 | extend `support`, begin again |
+| replay | `move` and the trace give what happened; ends bounds from replays | 0 | correct `move` or the trace |
+| support | chance takes only values of `support`; ends bounds from floors | 0 | extend `support`, begin again |
 | log | every deployment is logged; does not halt | 0 | repair the disk or the server |
 
-A false alarm, from one start of the tests to the next, has probability at most δ, if episodes are independent given
-their plan. Reports may be late, lost or in any order: a missing report counts at its best for the claim.
+From one start of the tests to the next, a false alarm has probability at most δ, if episodes are independent given
+their plan. Reports may be late, lost or in any order: a missing report counts as the best case for the claim.
 """
 
 import math
@@ -30,17 +30,17 @@ from episafe.session.events import AlarmRaised
 
 PERIOD = 36_500  # reports from one false alarm of the test for drift to the next, on average
 SHIFT, SPREAD, MOST, REMEMBERED, FIRST = 1.2, 1.25, 3.0, 56, 14  # of the test for drift; see `Drift`
-WINDOW = 512  # deployments from the oldest without a report; older ones count at their best for ever
+WINDOW = 512  # deployments from the oldest without a report; older ones always count as the best case
 DRAW_ROWS = 6
 REMEDIES = {
-    "drift": "Conditions have changed: restart with recent data, or withdraw what became worse.",
+    "drift": "Conditions have changed: restart with recent data, or withdraw candidates that became worse.",
     "incumbent": "Measure the incumbent's slack again and state it with change(slack=…).",
     "bound": "Conditions may have changed, or episodes depend on each other. Withdraw candidates that became worse.",
-    "draw": "Let every episode be played by the component that deploy() returned.",
+    "draw": "In every episode, use the component that deploy() returned.",
     "range": "Correct the reports, or state another least_total in a new session.",
     "reward": "Rescale the reward to [0, 1] per step. Only proposals depend on it.",
-    "replay": "Correct `move`, or report the chance that really occurred.",
-    "support": "Floors prove nothing any more. Extend `support` and begin a new session to have them again.",
+    "replay": "Correct `move`, or report the true random inputs.",
+    "support": "Bounds from floors are no longer valid. Extend `support` and begin a new session to use floors again.",
     "log": "Repair the disk or the server. These deployments cannot be reported.",
 }
 
@@ -55,7 +55,7 @@ class Monitors:
 
     Args:
         constraints: the m limits; the incumbent is tested where its slack is known.
-        ceiling: the largest total utility H; None if there is none: then only the draw is tested.
+        ceiling: the largest total utility H; None if there is none, and only the draw is tested.
         delta: the probability of a false alarm of all tests together; 0 for no tests.
     """
 
@@ -81,18 +81,18 @@ class Monitors:
         self._drift = Drift(self.num_limits)
 
     def replayed(self, total: Array) -> None:
-        """Test the replayed total (m,) of what was deployed, averaged over the draw of the component."""
+        """Test the replayed total (m,) of a deployed plan, averaged over the draw of the component."""
         if self.delta:
             self._drift.see(total - self.thresholds, np.abs(self.thresholds))
 
     def change(self, constraints: Sequence[Constraint]) -> None:
-        """Test other limits from now on; deployments under way count at their best for ever."""
+        """Test other limits from now on; deployments under way always count as the best case."""
         self.thresholds = np.array([one.threshold for one in constraints])
         self.stated = np.array([math.nan if one.slack is None else one.threshold + one.slack for one in constraints])
         self._waiting.clear()
 
     def deployed(self, deployment: int, component: str, weights: Mapping[str, float], bounds: Array) -> None:
-        """Count a deployment at its best; test the draw of its component."""
+        """Count a deployment as the best case; test the draw of its component."""
         if not self.delta:
             return
         m, gains = self.num_limits, [0.0] * int(self._starts[-1])
@@ -157,13 +157,13 @@ class Monitors:
         """Return the alarms that the tests have raised since they started."""
         found = [self._alarm(c) for c in (self._best >= self._levels).nonzero()[0].tolist()]
         for c in (self._drift.sums >= PERIOD).nonzero()[0].tolist():
-            found.append(alarm("drift", f"{self.names[c]}: replayed totals of what was deployed fell below the limit"))
+            found.append(alarm("drift", f"{self.names[c]}: replayed totals of deployed plans fell below the limit"))
         return found
 
     def _alarm(self, claim: int) -> AlarmRaised:
         m, (number, seen, stated) = self.num_limits, self._sums[claim]
         if claim == 2 * m:
-            weighed = f"{stated:.4g} expected by the weights"
+            weighed = f"but the weights imply {stated:.4g}"
             return alarm("draw", f"the incumbent acted in {seen:.0f} of {number:.0f} mixtures, {weighed}")
         monitor, limit = ("incumbent" if claim < m else "bound"), self.names[claim % m]
         whose = "the incumbent" if claim < m else "plans that passed the check"

@@ -91,9 +91,9 @@ def open(
         name: the session, where one location has several; PostgreSQL needs it.
         false_alarm: the probability of a false alarm of all monitors together; 0 for no tests. Fixed at the beginning.
         timeout: seconds that planning may take before the last plan or the incumbent acts; None for no limit.
-        on_alarm: what follows an alarm of the test for drift: the incumbent acts until a person resumes; or "restart":
-            all trials end, the proposer keeps the last 14 traces and proposes again. Bounds of later proposals use the
-            δ that is left.
+        on_alarm: what follows an alarm of the test for drift. "halt": the incumbent acts until a person resumes.
+            "restart": all trials end, and the proposer keeps the last 14 traces and proposes again. Bounds of later
+            proposals use the δ that is left.
     """
     return Session(open_log(location, name), agent, false_alarm=false_alarm, timeout=timeout, on_alarm=on_alarm)
 
@@ -112,10 +112,10 @@ class Session:
     """A live session. Threads may share it.
 
     Attributes:
-        log: where the events are.
-        state: what follows from them.
+        log: the log of events.
+        state: the state that follows from the events.
         agent: plans and learns.
-        is_outdated: whether a commit was lost with its connection, and another process wrote in its place: reopen.
+        is_outdated: whether the connection was lost during a commit and another process wrote meanwhile; reopen.
     """
 
     def __init__(
@@ -153,7 +153,7 @@ class Session:
 
     @property
     def head(self) -> str:
-        """Return the hash of the last event: keep it elsewhere, and an audit detects every change of the log."""
+        """Return the hash of the last event: keep a copy elsewhere, so that an audit detects every change."""
         return self.state.head
 
     # writing
@@ -268,7 +268,7 @@ class Session:
     # deploying
 
     def deploy(self, episode_id: str = "") -> Deployment:
-        """Draw the policy for the next episode and log it; a context manager that reports when it is left.
+        """Draw the policy for the next episode and log it. As a context manager, report the episode at the end.
 
         Args:
             episode_id: your name for the episode. A second call with the name of a pending deployment returns that one.
@@ -419,7 +419,7 @@ class Session:
         """Learn what waits; then plan, or return a proposal. Other threads use the certifier meanwhile."""
         self.state.learn()
         if self.state.learner_fault:
-            raise RuntimeError(f"the learner failed ({self.state.learner_fault})")
+            raise RuntimeError(f"learning failed ({self.state.learner_fault})")
         certifier, proposer = self.agent.certifier, self.agent.proposer
         if certifier is None:
             self._latest = self.agent.plan()
@@ -512,7 +512,7 @@ class Session:
         return found[0]
 
     def abandon(self, deployment: int | None, reason: str = "abandoned", utility: PerLimit = None) -> None:
-        """State that a deployment will never be reported: it stays at its worst. `utility` is its total so far."""
+        """State that a deployment will never be reported: it counts as the worst case. `utility`: its total so far."""
         so_far = None if utility is None else tuple(np.atleast_1d(np.asarray(utility, dtype=np.float64)).tolist())
         text = f"the utility so far must be finite, got {utility!r}"
         require(so_far is None or np.isfinite(so_far).all(), text, InvalidEpisode)
@@ -521,22 +521,22 @@ class Session:
     def read(
         self, frame: "IntoDataFrame", *, min_propensity: float | Sequence[float] | None = None, reason: str
     ) -> dict[str, Array]:
-        """Start the candidates with what a log proves of them; return their bounds. Call before the first deployment.
+        """Add the evidence of a log to the candidates; return their bounds. Call before the first deployment.
 
         With `Hindsight` each logged trace is replayed under each candidate, and trains the proposer. Other certifiers
         need propensities, as `es.prove` does. Live episodes continue the same sequences with the same delta. The
         candidates on trial must have been fixed without this log, as must the incumbent and its slack.
 
         Args:
-            frame: a data frame as of `es.read_episodes` with chance, or as of `es.prove`.
+            frame: a data frame as for `es.read_episodes` with chance, or as for `es.prove`.
             min_propensity: as of `es.prove`; None with `Hindsight`.
-            reason: what the log is.
+            reason: a description of the log.
         """
         from episafe.data.prove import logged_episodes, logged_shares
 
         certifier, task = self._twin(), self.task
         policies = {name: self.state.policies[name] for name in certifier.bounds() if name != INCUMBENT}
-        text = "no candidate is on trial that a log could prove: add candidates before you read it"
+        text = "no candidate on trial can be proved from a log: add candidates before you read it"
         require(policies, text, ValueError)
         episodes: list[Episode] = []
         if certifier.uses_traces:
@@ -580,7 +580,7 @@ class Session:
         """Return a copy of the certifier, on which something can be tried; policies, the users' own, are not copied."""
         certifier = self.state.certifier
         if certifier is None:
-            raise TypeError(f"{type(self.agent).__name__} has no certifier: nothing can be decided about its policies")
+            raise TypeError(f"{type(self.agent).__name__} has no certifier, so its policies cannot be certified")
         return deepcopy(certifier, {id(one): one for one in (certifier.task, *self.state.policies.values())})
 
     def promote(self, name: str, *, reason: str) -> None:
@@ -588,7 +588,7 @@ class Session:
         self._decide(Decide("promote", as_reason(reason), name=name), lambda certifier: certifier.promote(name))
 
     def withdraw(self, name: str, *, reason: str) -> None:
-        """End the trial of a candidate; the δ that it spent stays spent."""
+        """End the trial of a candidate; the δ that it used is not returned."""
         self._decide(Decide("withdraw", as_reason(reason), name=name), lambda certifier: certifier.withdraw(name))
 
     def change(self, *, threshold: PerLimit = None, slack: PerLimit = None, reason: str) -> None:
@@ -620,7 +620,7 @@ class Session:
             return self.state.bounds()
 
     def status(self) -> Document:
-        """Return what a person should know: limits, policies, missing reports, alarms, decisions, warnings."""
+        """Return the status: limits, policies, missing reports, alarms, decisions, warnings."""
         self.refresh()
         with self._mutex:
             found = self.state.status()

@@ -278,7 +278,7 @@ class SessionState:
     def evidence_of(self, deployment: int, episode: Episode, overridden: int) -> RecordedEvidence | None:
         """Return the evidence of a report; changes nothing.
 
-        After actions by a person the episode stays at its worst for every component, and only its trace counts.
+        After actions by a person only the trace is evidence: for every component the episode counts as the worst case.
         """
         if self.certifier is None or (overridden and not self.certifier.uses_traces):
             return None
@@ -402,13 +402,13 @@ class SessionState:
         found = []
         if self.num_overridden > MANY_OVERRIDES * max(self.num_reported, 20):
             found.append(
-                f"{self.num_overridden} of {self.num_reported} episodes were overridden: they count at their worst, so "
-                "little can be certified"
+                f"{self.num_overridden} of {self.num_reported} episodes were overridden: they count as the worst "
+                "case, so little can be certified"
             )
         if self.certifier is not None and self.certifier.warning:
             found.append(self.certifier.warning)
         for name in self.changed_candidates:
-            found.append(f"the candidate {name!r} of this process is not the recorded one, which acts: rename it")
+            found.append(f"the candidate {name!r} of this process differs from the recorded one, which acts: rename it")
         if len(self.pending) > 50:
             found.append(f"{len(self.pending)} deployments are not reported: report or abandon them")
         return found

@@ -21,8 +21,8 @@ from episafe.simulation.worlds import World, make_streams, world_of
 
 CHECKED_AT = (20, 40, 80, 160, 320, 640)  # episodes of the incumbent after which `es.run` looks for common mistakes
 LAST_EPISODE = 2_000  # after which it does not look any more
-DOUBT_DELTA = 0.002  # of each bound by which it judges
-SEVERAL = 3.0  # times a threshold of at most 1: that may be meant per step
+DOUBT_DELTA = 0.002  # of each bound that it uses
+SEVERAL = 3.0  # times a threshold of at most 1, which may then be meant per step
 DELTA = 0.01  # of the interval for the incumbent's utility
 FEW = 0.05  # share of trials below which learning is slow; a rule of thumb
 
@@ -101,7 +101,7 @@ def check_problem(problem: Problem, num_episodes: int = 200, seed: int = 0) -> l
     """Play the incumbent, and return what was found: Gymnasium's checker, episodes, utility, trials, moves, start."""
     task = problem.task
     if task.horizon is None:
-        return [Finding("ok", "the task has totals only: there are no episodes to play")]
+        return [Finding("ok", "the task has only totals: there are no episodes to play")]
     findings = _gymnasium(problem)
     try:
         world = world_of(problem, make_streams(seed))
@@ -147,13 +147,13 @@ def _incumbent(task: Task, c: int, totals: Array, exact: float | None) -> Findin
     high, b = H - lower_bound(H - totals, DELTA / 2), one.threshold
     found = f"{one.name}: the incumbent has {totals.mean():.4g}, between {low:.4g} and {high:.4g} (99 %); limit {b:.4g}"
     if high < b:
-        return Finding("error", f"{found}: it is not safe; give a safer incumbent or relax the limit")
+        return Finding("error", f"{found}: it is not safe; give a safer incumbent or lower the limit")
     if text := doubt(task, totals[:, None], c) or doubt_units(task, totals[:, None], c):
         return Finding("warning", text)
     if one.slack is None:
-        return Finding("ok", f"{found}; es.measure_slack proves a slack")
+        return Finding("ok", f"{found}; prove a slack with es.measure_slack")
     if high < b + one.slack - TOLERANCE:
-        return Finding("error", f"{found}: the slack {one.slack:.4g} is not there; give at most {max(low - b, 0):.4g}")
+        return Finding("error", f"{found}: the slack {one.slack:.4g} is too large; give at most {max(low - b, 0):.4g}")
     if low < b + one.slack - TOLERANCE:
         return Finding("warning", f"{found}: the slack {one.slack:.4g} is not certain; play more episodes")
     return Finding("ok", f"{found}, slack {one.slack:.4g}")
@@ -163,11 +163,11 @@ def _trials(task: Task, c: int) -> Finding:
     """Return how often a candidate of which nothing is known may be tried: ξ/(b + ξ − x₀), x₀ the least total."""
     one = task.constraints[c]
     if one.slack is None or one.threshold <= one.least_total:
-        return Finding("ok", f"{one.name}: the share of trials follows from the slack, which is not needed yet")
+        return Finding("ok", f"{one.name}: the share of trials depends on the slack, which is unknown")
     share = one.slack / (one.threshold + one.slack - one.least_total)
     text = f"{one.name}: a new candidate acts in {share:.1%} of the first episodes"
     if share < FEW:
-        return Finding("warning", f"{text}: learning is slow; state least_total, or relax the limit")
+        return Finding("warning", f"{text}: learning is slow; state least_total, or lower the limit")
     return Finding("ok", text)
 
 
@@ -178,17 +178,17 @@ def _ends(task: Task, episodes: list[Episode]) -> list[Finding]:
     share = float(np.mean([episode.states[-1] == ENDED for episode in episodes]))
     after = max(task.outside[ENDED][1])
     if share and after > 0:
-        remedy = "charge the rest of the episode in its last step, if ending early is not safe"
+        remedy = "if ending early is unsafe, add the cost of the remaining steps to the last step"
         return [
             Finding(
-                "warning", f"{share:.0%} of the episodes end early, with utility {after:g} per step after: {remedy}"
+                "warning", f"{share:.0%} of the episodes end early, and later steps have utility {after:g}: {remedy}"
             )
         ]
     return [Finding("ok", f"{share:.0%} of the episodes end early")]
 
 
 def _moves(task: Task, episodes: list[Episode]) -> list[Finding]:
-    """Compare each step with what `move` makes of the chance that was seen."""
+    """Compare each step with what `move` computes from the random input that was seen."""
     if task.move is None or episodes[0].trace is None:
         return []
     replays = replays_of(task, "check")
@@ -198,7 +198,9 @@ def _moves(task: Task, episodes: list[Episode]) -> list[Finding]:
         except InvalidEpisode as error:
             fault = str(error)
         if fault:
-            return [Finding("error", f"move disagrees with episode {number} {fault}: correct move= or the chance")]
+            return [
+                Finding("error", f"move disagrees with episode {number} {fault}: correct move= or the random inputs")
+            ]
     return [Finding("ok", f"{len(episodes)} episodes agree with move")]
 
 

@@ -44,19 +44,19 @@ class History(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Record:
-    """What happened, episode by episode.
+    """The result of a simulation, with one entry per episode.
 
     Attributes:
         reward_values, utility_values: exact V^r(s₁), V^u(s₁) of the deployed policy, (K,); NaN where unknown.
             Utilities, bounds and utility totals are (K, m) for m > 1 limits.
-        sources: where that policy came from, (K,) texts.
+        sources: the source of that policy, (K,) texts.
         lams: λ, (K,); NaN where there is none.
         bounds: the lower bound that was checked, (K,).
         plan_ids: which plan was deployed, (K,).
         optimum: the exact constrained optimum; NaN where it is unknown.
         threshold: b; (m,) for several limits.
-        settings: how the run was made, as plain values: environment, agent, constants, seed, versions, seconds.
-        reward_totals, utility_totals: what each episode collected, (K,), where it was noted; else None.
+        settings: the settings of the run, as plain values: environment, agent, constants, seed, versions, seconds.
+        reward_totals, utility_totals: the observed totals of each episode, (K,); None if they were not recorded.
         optima: the optimum of each round, (K,), where it changes; `optimum` is then their mean. Else None.
         components: which component of a mixture acted, (K,); None where no plan is a mixture.
         weights: the weights of the mixture, (K, n); ones (K, 1) where no plan is a mixture.
@@ -100,7 +100,7 @@ class Record:
 
     @property
     def is_exact(self) -> bool:
-        """Return whether every exact value is known: not so for problems given by functions."""
+        """Return whether every exact value is known; False for problems given by functions."""
         return bool(np.isfinite(self.utility_values).all() and np.isfinite(self.reward_values).all())
 
     @property

@@ -46,10 +46,10 @@ def run(
     """Run `agent` on `problem`; the same seed and a new agent give the same record.
 
     Args:
-        problem: known to this loop and not to the agent, which sees the task only.
+        problem: the problem to play; the agent sees only its task.
         agent: plans before each episode and learns after it; it must be new.
         num_episodes: K; rounds of a bandit.
-        seed: of the run. Take another seed than that of a run in which a candidate of the agent was learned.
+        seed: the seed of the run. If a candidate of the agent was learned in another run, use a different seed.
         on_progress: called with the number of episodes played, about twice per second.
 
     Example:

@@ -17,11 +17,11 @@ OWN_STREAM = 0x51AC  # a run with the same seed must not draw the episodes that 
 
 @dataclass(frozen=True)
 class MeasuredSlack:
-    """What episodes of the incumbent say of its slack, in the units of the limits; by name for several limits.
+    """The slack that was measured in episodes of the incumbent, in the units of the limits; by name for several limits.
 
     Attributes:
         lower: the slack is at least this, with probability 1 − delta; give it as slack=….
-        mean: the slack by the mean of all episodes; nothing is proved of it.
+        mean: the slack by the mean of all episodes, which is not a bound.
         num_episodes: how many episodes were played.
         delta: the probability with which a bound may fail.
     """
@@ -35,9 +35,9 @@ class MeasuredSlack:
 def measure_slack(problem: Problem, delta: float = 0.05, most_episodes: int = 100_000, seed: int = 0) -> MeasuredSlack:
     """Play the incumbent until half of its slack is proved: V̲ − b ≥ (mean − b)/2 for every limit.
 
-    V̲ holds at all numbers of episodes at once, so the moment to stop may depend on it. It assumes that episodes are
-    i.i.d., and that the stated least totals are true. Each of m limits has δ/m. A certificate that uses
-    the bound fails with its own probability plus this one.
+    V̲ is valid for all numbers of episodes at once, so the time to stop may depend on it. It assumes that episodes are
+    i.i.d., and that the stated least totals are true. Each of m limits has δ/m. A certificate that uses the bound fails
+    with its own probability plus this one.
     """
     task = problem.task
     if task.is_listed:
@@ -66,8 +66,8 @@ def measure_slack(problem: Problem, delta: float = 0.05, most_episodes: int = 10
         world.end()
     c = int(np.argmin(lower - mean / 2))
     raise Infeasible(
-        f"after {len(totals)} episodes the slack of {task.constraints[c].name} is {mean[c]:.4g} by the mean and "
-        f"{lower[c]:.4g} is proved: play more episodes, give a safer incumbent or a looser limit"
+        f"after {len(totals)} episodes the slack of {task.constraints[c].name} is {mean[c]:.4g} on average, "
+        f"of which {lower[c]:.4g} is proved: play more episodes, give a safer incumbent or a lower limit"
     )
 
 

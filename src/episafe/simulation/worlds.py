@@ -35,9 +35,9 @@ FOREIGN = "the agent was built for another problem: build it from this problem's
 
 def require_reach(told: Task, true: Array) -> None:
     """Raise Infeasible if the incumbent's true utilities (m,) are below those that an agent is told."""
-    text = f"utility {told.stated_utilities.tolist()}, and it has {true.tolist()}"
+    text = f"utility {told.stated_utilities.tolist()}, but it has {true.tolist()}"
     reaches = (true >= told.stated_utilities - TOLERANCE).all()
-    require(reaches, f"the agent is told that its incumbent has {text}: correct the slack", Infeasible)
+    require(reaches, f"the task states that the incumbent has {text}: correct the slack", Infeasible)
 
 
 class Streams(NamedTuple):
@@ -235,7 +235,11 @@ class GymWorld(World):
         """Compare the horizon with episodes that are continued after it, if the environment has no time limit."""
         found = self.problem.true_length(self._own_seed + 1)
         self.problem.seed(self._own_seed)
-        return "" if found is None else f"episodes end after {found} steps, and the horizon is shorter: give {found}"
+        return (
+            ""
+            if found is None
+            else f"episodes end after {found} steps, but the horizon is shorter: give horizon={found}"
+        )
 
     def end(self) -> None:
         """Leave fresh randomness: what is played next must not repeat episodes of this run."""
@@ -255,8 +259,8 @@ def _same(one: Task, other: Task) -> bool:
 
 
 def world_of(problem: Problem, streams: Streams, traced: bool = False) -> World:
-    """Return the world of a problem, by its type; `traced`: its episodes must say what chance brought."""
-    text = "the agent learns from what chance brought, and the problem is not exogenous: give move=…"
+    """Return the world of a problem, by its type; `traced`: its episodes must have traces."""
+    text = "the agent learns from traces, but the problem has no move: give move=…"
     require(not traced or problem.task.move is not None, text)
     if isinstance(problem, LinearCMDP):
         return ListedWorld(problem, streams, traced)

@@ -42,21 +42,21 @@ PLAIN = str | int | float | bool | None
 def check_agent(
     make_agent: Callable[[Problem], Agent], problem: Problem | None = None, num_episodes: int = 30, seed: int = 0
 ) -> None:
-    """Check that an agent keeps the interface of `es.Agent` and claims no more than it shows.
+    """Check that an agent implements the interface of `es.Agent` and that its claims match its level.
 
     Args:
         make_agent: problem -> a new agent, built in the same way each time; the class itself if that suffices.
-        problem: what it plays; `es.make("tabular", seed=0)` by default.
+        problem: the problem to play; `es.make("tabular", seed=0)` by default.
         num_episodes: how many episodes are played.
         seed: of these episodes.
     """
     problem = make("tabular", seed=0) if problem is None else problem
     agent, twin = make_agent(problem), make_agent(problem)
-    _require(isinstance(agent, Agent), f"{type(agent).__name__} is no es.Agent: derive it from es.Agent")
+    _require(isinstance(agent, Agent), f"{type(agent).__name__} is not an es.Agent: derive it from es.Agent")
     _require(agent.level in LEVELS, f"the level is {agent.level!r}: give one of {', '.join(LEVELS)}")
     _require_no_path(agent, problem, "the agent", "keep self.task only and pass the problem to super().__init__")
     wrong = [key for key, value in agent.settings().items() if not isinstance(value, PLAIN)]
-    _require(not wrong, f"settings()[{wrong[:1]}] is no text or number: records keep plain values only")
+    _require(not wrong, f"settings()[{wrong[:1]}] is neither a text nor a number: records keep plain values only")
     world = world_of(problem, make_streams(seed), agent.uses_traces)
     for k in range(num_episodes):
         plan, other = agent.plan(), twin.plan()
@@ -98,7 +98,7 @@ def _check_plan(plan: Plan, agent: Agent, seen: Episode) -> None:
     _require(shape == (m,), f"plan {plan.id} has bounds of shape {shape}: give one per limit, shape ({m},)")
     claimed, allowed = LEVELS.index(plan.level), LEVELS.index(agent.level)
     text = f"plan {plan.id} has the level {plan.level!r} and its agent {agent.level!r}"
-    _require(claimed >= allowed, f"{text}: claim what is proved, no more")
+    _require(claimed >= allowed, f"{text}: claim only what is proved")
     if plan.source == "safe":
         same = all(
             one is task.incumbent or _same(one, task.incumbent, seen, task.is_listed) for one in plan.parts.components
@@ -128,18 +128,18 @@ def check_certifier(
 ) -> None:
     """Check that a certifier can be audited, and that its claims are true in runs with known exact values.
 
-    Claims are counted in `num_runs` runs, each on another problem. In half of them reports of bad episodes are lost.
-    A certifier that keeps its promise is rejected with probability 1/1000 at most.
+    Claims are counted in `num_runs` runs, each on another problem. In half of them reports of bad episodes are lost. A
+    certifier that keeps its promise is rejected with probability at most 1/1000.
 
     Args:
         make_certifier: () -> a new certifier whose settings() state delta.
         make_problem: seed -> a problem with known kernel; small random ones by default. Certifiers that use traces
             need an exogenous one, e.g. lambda seed: es.make("inventory", seed=seed).
-        num_runs: how many runs are judged.
+        num_runs: the number of runs.
         num_episodes: the length of a run.
     """
     certifier, problem_of = make_certifier(), make_problem or _random
-    _require(isinstance(certifier, Certifier), "it is no Certifier: derive it from episafe.core.agent.Certifier")
+    _require(isinstance(certifier, Certifier), "it is not a Certifier: derive it from episafe.core.agent.Certifier")
     certifier.start(problem_of(0).task)
     settings = certifier.settings()
     missing = [key for key in ("certifier", "delta", "statement") if not settings.get(key)]
@@ -168,11 +168,11 @@ def _check_session(make_certifier: Callable[[], Certifier], problem: LinearCMDP)
                 episode, before = world.play(k, d.policy, d.component), session.bounds()
                 agents[0].certifier.evidence(k, problem.task.read(episode))
                 same = all(np.array_equal(bound, before[name]) for name, bound in session.bounds().items())
-                _require(same, "evidence() moved a bound: let apply() alone change the state")
+                _require(same, "evidence() moved a bound: only apply() may change the state")
                 session.report(d.id, episode)
         result = audit(folder, agents[1])
     text = f"the audit of a session fails ({', '.join(map(str, result.findings))})"
-    _require(result.passed, f"{text}: let bounds depend on the arguments of add, deployed and apply alone")
+    _require(result.passed, f"{text}: bounds may depend only on the arguments of add, deployed and apply")
 
 
 def _false_claims(certifier: Certifier, problem: LinearCMDP, seed: int, num_episodes: int) -> tuple[list[str], int]:
@@ -255,7 +255,7 @@ def _check_listed(problem: LinearCMDP) -> None:
         f"the incumbent has the utilities {np.atleast_1d(utility).tolist()}, and threshold + slack is {told.tolist()}"
     )
     _require((np.atleast_1d(utility) >= told - TOLERANCE).all(), f"{text}: lower the slack or give a safer incumbent")
-    _require_no_path(task, problem, "the task", "give the learner no function or array that contains the kernel")
+    _require_no_path(task, problem, "the task", "give the agent no function or array that contains the kernel")
 
 
 def _answers(policy: Policy, seen: Episode, listed: bool) -> list[Array]:
