@@ -77,7 +77,7 @@ class BanditAgent(Agent):
         num_rounds: K, for the paper's radius.
         delta: δ.
         radius: "paper", "determinant", "anytime", or a number: C set by hand, at the level "heuristic".
-        replan: when to plan again; every round, where the arms change.
+        replan: when to plan again; every round, if the arms change.
         label: the name of the agent in records.
 
     Attributes:
@@ -128,7 +128,7 @@ class BanditAgent(Agent):
 
     @property
     def C(self) -> float:  # noqa: N802
-        """Return the confidence radius now."""
+        """Return the current confidence radius."""
         return self.radius.at(self.model.log_det, self.model.seen)
 
     @property
@@ -178,7 +178,7 @@ class BanditAgent(Agent):
         return Plan(ActionPolicy(arms, safe), "safe", bounds, self.level, reason)
 
     def settings(self) -> Settings:
-        """Return the radius and what the task tells."""
+        """Return the settings with the radius and the facts of the task."""
         slacks = ["unknown" if one.slack is None else one.slack for one in self.task.constraints]
         told: Settings = {"radius": str(self._told_radius), "planned_rounds": self.num_rounds or 0, "delta": self.delta}
         told |= {"slack": ", ".join(map(str, slacks)), "noise": self.task.noise, "norm_bound": self.task.norm_bound}

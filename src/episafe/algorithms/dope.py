@@ -61,9 +61,9 @@ class DOPE(CountingAgent):
     ) -> "DOPE":  # fmt: skip
         """Return DOPE with the ratio of Bura et al.: C_u = H, C_r = H²/ξ, their radius and K₀ = S²AH³/ξ² episodes.
 
-        From the authors' code, whose policies are the same to 1e-8 for equal counts, radius and logarithm. That code
-        counts all steps together, and its logarithm is ln(6S²HK/δ). `bonus` multiplies the radius, and its square K₀,
-        since that many episodes make the radius small. With bonus 1 the incumbent is deployed throughout a short run.
+        This follows the authors' code, whose policies agree to 1e-8 for equal counts, radius and logarithm. That code
+        counts all steps together, and its logarithm is ln(6S²HK/δ). `bonus` multiplies the radius, and its square
+        multiplies K₀. With bonus 1 the incumbent is deployed throughout a short run.
         """
         task = task_of(problem)
         _, H, S, A = TransitionCounts(task).signals.shape

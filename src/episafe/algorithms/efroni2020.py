@@ -42,8 +42,8 @@ class OptCMDP(CountingAgent):
 
         max_π max_{P'∈𝒫} V^{π, r}_{P'}(s₁)   s.t.   V^{π, u_i}_{P'}(s₁) ≥ b_i
 
-    The paper proves that the positive parts of regret and of violation (hard) each sum to Õ(√(SANH⁴K)), where N is the
-    number of next states. So it violates limits while it learns. It has no incumbent.
+    The paper proves that the positive parts of regret and of violation (hard) each sum to Õ(√(SANH⁴K)). N is the number
+    of next states. So it violates limits while it learns. It has no incumbent.
 
     Extended value iteration in the dual solves the extended linear program. Its value agrees with that of the code of
     Bura et al. to 1e-8. If the program is infeasible, which has probability 0 in the proof, the policy of largest
@@ -128,8 +128,8 @@ class OptPrimalDual(CountingAgent):
     The paper proves regret and violation Õ(√K) *with cancellation* (soft). The last policy may never be safe. It
     has no incumbent and does not plan: a step costs one evaluation.
 
-    After the released code of Kitamura et al. 2024. That code has γ without the factor 2, and it updates the multiplier
-    by the value of π_{k+1}; here it is the value of π_k.
+    After the released code of Kitamura et al. 2024. That code has γ without the factor 2. It updates the multiplier by
+    the value of π_{k+1}, and this class by the value of π_k.
     """
 
     _next: Array | None = None  # π_{k+1}

@@ -39,9 +39,9 @@ class Ghosh2022(SoftmaxAgent):
     The paper proves regret and violation Õ(√(d³H⁴K)), *with cancellation* (soft). It has no incumbent.
 
     After Ghosh, Zhou and Shroff, NeurIPS 2022, whose text was not available. α and η are from Appendix K of the same
-    authors' paper of 2024, C is also from that paper, and χ is from Ding et al. 2021. `bonus` replaces an absolute
-    constant of C that is not stated. Differences: known reward and utility are used, and values are clipped at the
-    number of remaining steps. V^r has OPSE's entropy, −(H/K) ln π. Each limit has its own λ.
+    authors' paper of 2024. C is also from that paper; χ is from Ding et al. 2021. `bonus` replaces an absolute constant
+    of C that is not stated. Differences: known reward and utility are used, and values are clipped at the number of
+    remaining steps. V^r has OPSE's entropy, −(H/K) ln π. Each limit has its own λ.
 
     Args:
         problem: a problem or its task, whose slack ξ is known.

@@ -72,7 +72,7 @@ class Ghosh2024(SoftmaxAgent):
     """Deploys π^λ of the smallest λ whose *optimistic* utility reaches the limit, or C_λ; it has no incumbent.
 
     The cited paper proves that regret and hard violation are Õ(√K). The rules are those of the OPSE paper. Differences
-    from Algorithm 1 of Ghosh et al.: λ is found by bisection instead of steps of order K^{-H}, and V̄ʳ has an entropy.
+    from Algorithm 1 of Ghosh et al.: λ is found by bisection instead of steps of order K^{-H}. V̄ʳ has an entropy.
     Values are clipped at the number of remaining steps instead of H. The estimate need not be monotone in λ.
 
     Args:

@@ -36,7 +36,7 @@ class OptPessLP(CountingAgent):
         α_r = 1 + SH + 4H(1+SH)/ξ
 
     For bonus 1 the paper proves zero violation with probability 1 − δ, and regret Õ(H³√(S³AK)/ξ + H⁵S³A/ξ). With this
-    bonus only the incumbent is deployed in runs of practical length: another policy needs about (4SH²/ξ)²Z visits of
+    bonus only the incumbent is deployed in runs of practical length. Another policy needs about (4SH²/ξ)²Z visits of
     each pair on the incumbent's paths.
 
     The formulas are those that a public notebook quotes from the paper. The released code of Bura et al. 2022 has the

@@ -38,7 +38,7 @@ class OPLBSP(BanditAgent):
         radius: str | float = "paper", replan: Replanning = EVERY, slack: str = "told", label: str = "",
     ) -> None:  # fmt: skip
         if slack not in ("told", "estimated"):
-            raise InvalidProblem(f'slack must be "told" or "estimated", got {slack!r}: state a number in the task')
+            raise InvalidProblem(f'slack must be "told" or "estimated", got {slack!r}: a number belongs in the problem')
         self.slack = slack
         super().__init__(problem, num_rounds, delta, radius=radius, replan=replan, label=label)
 

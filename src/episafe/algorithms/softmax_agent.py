@@ -41,7 +41,7 @@ class SoftmaxAgent(Agent):
 
     @property
     def search(self) -> Search:
-        """Return what the compiled search for λ reads."""
+        """Return the inputs of the compiled search for λ."""
         return self.rules.search(self.constants, self.task.thresholds)
 
     def as_plan(self, found: Decision) -> Plan:
@@ -69,7 +69,7 @@ class SoftmaxAgent(Agent):
         self._information_then = np.broadcast_to(information, self.model.horizon).copy()
 
     def settings(self) -> Settings:
-        """Return every constant beside the general settings; the statement only where the level is the constants'."""
+        """Return the general settings with every constant; the statement only if the level is the constants'."""
         own = self.constants.settings() | super().settings() | {"variant": self.variant}
         own |= {} if self.confidence is None else self.confidence.settings()
         return own if self.level == self.constants.level else own | {"statement": ""}

@@ -88,5 +88,5 @@ class TripleQ(Agent):
         return np.array([math.log(max(self._num_learned, 1))])
 
     def settings(self) -> Settings:
-        """Return K and the factor on √ι beside the general settings."""
+        """Return the general settings with K and the factor on √ι."""
         return super().settings() | {"num_episodes": self.num_episodes, "bonus": self.bonus}

@@ -33,8 +33,8 @@ PROMISES = {
     "where each episode counts with its expectation over the draw of the component, by replay on its trace",
     "sure": "the mean of the reported total utilities of every window of {n} consecutive episodes{months} is at least "
     "the threshold",
-    "relative": "the sum of the total utilities from the beginning is never below {alpha:g} times what the incumbent "
-    "would have had, where each episode counts with its expectation over the draw of the component, by replay",
+    "relative": "at every time the sum of the total utilities is at least {alpha:g} times that of the incumbent, where "
+    "each episode counts with its expectation over the draw, by replay",
 }
 REPLAYED = (
     "move and the traces are exact, the actions do not affect the random inputs, and no trace depends on the draw of "
@@ -53,8 +53,9 @@ CERTAIN = (
 class Budget(Certifier):
     """Every window of episodes keeps the limit, without statistics: level "window".
 
-    In each episode the candidate has the largest weight that keeps every window at the limit, if the candidate has its
-    least total and the incumbent acts in the rest of the window. The incumbent's total must never be below the limit.
+    Suppose that the candidate has its least total in this episode and that the incumbent acts in the rest of each
+    window. The candidate has the largest weight with which every window still reaches the limit. The incumbent's total
+    must never be below the limit.
 
     Args:
         window: n; every n consecutive episodes are a window.
@@ -362,7 +363,7 @@ class Both(Certifier):
         self.guard.start(task)
 
     def use_salt(self, salt: str) -> None:
-        """Draw what is random in replays from this private salt."""
+        """Use this private salt for the random draws of replays."""
         self.first.use_salt(salt)
         self.guard.use_salt(salt)
 
@@ -378,7 +379,7 @@ class Both(Certifier):
         self.guard.note_least(candidate)
 
     def goal(self) -> Goal | None:
-        """Return what to propose next; None while a trial is under way."""
+        """Return the goal of the next proposal; None while a trial is under way."""
         return None if self.guard.invalid_reason else self.first.goal()
 
     def consult(self, proposer: Proposer) -> Candidate | None:

@@ -250,7 +250,7 @@ class Hindsight(Certifier):
         """Return the replays of each candidate, and the evidence of the episode itself about its components.
 
         An episode without states, as after actions by a person, is no evidence about its components: it stays at its
-        worst. Raise InvalidEpisode if the episode does not fit the deployment, or if `move` fails at what was reported.
+        worst. Raise InvalidEpisode if the episode does not fit the deployment, or if `move` fails on the report.
         """
         plan_of(self.observed._plans, deployment)
         names, totals, fault, surprise = list[str](), np.zeros((0, 1 + self.task.num_constraints)), "", ""

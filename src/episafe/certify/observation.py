@@ -218,7 +218,7 @@ class Observation(Certifier):
         return reward - min(paid, default=0.0)
 
     def add(self, candidate: Candidate) -> None:
-        """Put a candidate on trial. A user's candidate, and a proposal made from very few data, may be the best."""
+        """Put a candidate on trial; a user's candidate or an early proposal is assumed to earn the largest reward."""
         if EARNED in candidate.statistics:
             self._cut_promises(candidate.statistics[EARNED])
         is_proposal = candidate.name.startswith(PROPOSAL)

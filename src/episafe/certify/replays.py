@@ -20,7 +20,7 @@ from episafe.core.types import ENDED, Array, Episode, IntArray, index_of
 from episafe.kernels.replay import MoveTables, follows, least_totals, replay
 from episafe.problems.moves import NOWHERE, ListedMove, chance_key
 
-Trace = IntArray | tuple[object, ...]  # what chance brought in H steps: numbers of values, or the values
+Trace = IntArray | tuple[object, ...]  # the random inputs of H steps: numbers of values, or the values
 Traces = IntArray | Sequence[Trace]
 
 
@@ -136,7 +136,7 @@ class Replays:
 
         Each step is compared by itself, from the state and the action reported; the last state does not matter.
         Steps that were not seen are passed.
-        Raise InvalidEpisode if `move` fails at what was reported.
+        Raise InvalidEpisode if `move` fails on the report.
         """
         states, actions = episode.states, np.asarray(episode.actions).tolist()
         for h, w in enumerate(read_trace(self.task, episode.trace)):

@@ -85,7 +85,8 @@ class SafeAgent(Agent):
             self.add_candidate(name, policy)
 
     def decide(self) -> Plan:
-        """Propose if it is time to, and return the best plan that may be deployed; the incumbent if planning fails."""
+        """Propose if a proposal is due, and return the best plan that may be deployed; the incumbent if planning
+        fails."""
         for given in self.candidates:
             self.certifier.add(given)
         self.candidates.clear()

@@ -46,7 +46,7 @@ class Staged(Observation):
         return promise(self.name, self.delta, ASSUMES + slack)
 
     def goal(self) -> Goal | None:
-        """Return what to propose next; None while a candidate is on trial. The user's candidates come first."""
+        """Return the goal of the next proposal; None while a candidate is on trial. Users' candidates come first."""
         if self.invalid_reason or not self.trials.is_idle:
             return None
         b, lower = self.task.thresholds, self.trials.assured[self.trials._acting()]

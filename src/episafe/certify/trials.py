@@ -79,7 +79,7 @@ class Trials:
         return row
 
     def first_weights(self) -> Array:
-        """Return min_c (L_c − b_c)/(L_c − x₀_c), (n,): the first weight of a new candidate that the row can pay for.
+        """Return min_c (L_c − b_c)/(L_c − x₀_c), (n,): the first weight of a new candidate that the row allows.
 
         It is −∞ for a row that is not certified.
         """

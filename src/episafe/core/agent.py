@@ -78,7 +78,7 @@ class Agent(ABC):
 
     facts: ClassVar[AgentFacts] = AgentFacts("", "", "")  # `register` sets it
     level: Level = "heuristic"
-    uses_traces: bool = False  # whether episodes must say what chance brought
+    uses_traces: bool = False  # whether episodes must have traces
     certifier: "Certifier | None" = None  # what decides, in agents that separate proposing and certifying
     proposer: "Proposer | None" = None
     candidates: "Sequence[Candidate]" = ()  # given by a user and not on trial yet: `plan` or a session adds them
@@ -201,7 +201,7 @@ class Evidence:
     rewards: Array  # total rewards, (n,)
     episode: Episode | None = None  # in canonical form, for certifiers that learn from transitions (Box, FreshData)
     fault: str = ""  # where the episode is not what `move` makes of its trace; "" if nowhere
-    surprise: str = ""  # what chance brought that is not in the support; "" if nothing
+    surprise: str = ""  # a random input outside the support; "" if nothing
 
     def where(self, keep: Callable[[str], bool]) -> "Evidence":
         """Return the evidence of the names that `keep` accepts."""
@@ -277,7 +277,7 @@ class Certifier(ABC):
         """Put a candidate on trial; only later deployments count as evidence for it."""
 
     def goal(self) -> Goal | None:
-        """Return what to propose next; None while a trial is under way."""
+        """Return the goal of the next proposal; None while a trial is under way."""
         return None
 
     def consult(self, proposer: Proposer) -> Candidate | None:

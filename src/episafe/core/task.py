@@ -123,7 +123,7 @@ class Task:
     """What an agent knows about a problem, of any kind. All fields are checked.
 
     Attributes:
-        horizon: H, steps per episode (with the dummy first step, where the start is random). None for `Rollout`.
+        horizon: H, steps per episode (with the dummy first step, if the start is random). None for `Rollout`.
         num_actions: A. None for `Rollout`.
         constraints: the m limits.
         incumbent: the policy in use today, which keeps every limit with its slack.
@@ -143,7 +143,7 @@ class Task:
         num_constraints, thresholds: m, and b, shape (m,).
         least_totals: the totals that every episode is certain to reach, shape (m,).
         floors: the totals that no episode of a deployed policy may be below, shape (m,); −∞ if none is required.
-        stated_utilities: the stated utilities of the incumbent, b + ξ, shape (m,); b where the slack is unknown.
+        stated_utilities: the stated utilities of the incumbent, b + ξ, shape (m,); b if the slack is unknown.
     """
 
     horizon: int | None

@@ -9,7 +9,7 @@ One row per step, in any order:
     next_state          the state after the step, or next_state_0, …; needed at the last step
     reward, utility     may be left out where the task knows them; utility_NAME for each of several limits
     terminated          1 at the step that ended the episode early; may be left out
-    chance              what chance brought, or chance_0, chance_1, …; empty where it was not seen
+    chance              the random input, or chance_0, chance_1, …; empty if it was not seen
 
 Or one row per episode, if only totals are known: episode, total_reward, total_utility (or total_utility_NAME).
 
@@ -46,7 +46,7 @@ def read_episodes(source: "str | Path | IntoDataFrame", problem: ProblemLike | N
 
     Args:
         source: a path, or a data frame (pandas, polars, PyArrow and others that Narwhals reads).
-        problem: a problem or its task: episodes are checked, and completed where they ended early. Without it, every
+        problem: a problem or its task: episodes are checked, and completed if they ended early. Without it, every
             episode must have all its steps.
     """
     task = None if problem is None else task_of(problem)

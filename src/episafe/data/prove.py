@@ -164,12 +164,12 @@ def prove(
     The bound holds at any length of the log, so that you may prove again as it grows.
 
     Args:
-        frame: a data frame of any library, one row per step with the columns episode, step (0, 1, …), state (or
+        frame: a data frame of any library, with one row per step. Its columns are episode, step (0, 1, …), state (or
             state_0, state_1, …), action (0, 1, …), propensity and utility; `terminated` is 1 at the last step of an
             episode that ended early.
         candidate: a policy: a table (H, S, A), a function (h, state) -> probabilities, or an `es.Policy`. With
             `split` it may also be a function that fits one: first part of the frame -> policy.
-        limit: a number, or an `es.Constraint`, whose column is utility_NAME if there is one.
+        limit: a number, or an `es.Constraint` with a name, whose column is utility_NAME if the frame has it.
         total_range: least and largest total utility that an episode can have.
         min_propensity: a number that no probability of the logging policy falls below, at any action that the
             candidate may take; or one number per step. It must not be the smallest that the log shows.

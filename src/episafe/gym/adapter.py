@@ -89,7 +89,7 @@ class GymCMDP(PlayedCMDP):
 
     Args:
         env: the environment; its own time limit, if any, must equal the horizon.
-        horizon: H, the most steps of an episode. After an early end, reward and utility (or cost) are 0.
+        horizon: H, the largest number of steps in an episode. After an early end, reward and utility (or cost) are 0.
         incumbent: (h, observation) -> probabilities (A,), or a policy. It is assumed to be safe.
         threshold: the limit from below on the expected total utility of an episode.
         cost_limit: the limit from above on the expected total cost of an episode.

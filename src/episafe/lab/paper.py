@@ -51,7 +51,8 @@ def published_table(records: Sequence[Record]) -> str:
     lengths = sorted({len(one.reward_values) for one in records})
     lines = [
         "Mean and half-width of a 95 % interval over problems, after "
-        f"{' or '.join(f'{n:,}' for n in lengths)} episodes. Published: after 10,000, read from the figures. "
+        f"{' or '.join(f'{n:,}' for n in lengths)} episodes. "
+        "Published values are after 10,000 episodes, read from the figures. "
         "All environments are those of the released code; *text* and *released* are the rules of the agent. "
         "DOPE, SafeAgent and Incumbent have one set of rules.",
         "",

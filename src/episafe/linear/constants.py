@@ -33,7 +33,7 @@ class Constants:
         ridge: ρ > 0.
         curve, spread: every bonus β becomes β(1 − spread + spread·σ) + curve·β². If both are 0, it is β, as in the
             paper. σ is √(P̂V² − (P̂V)²) with one-hot features, else 1. No theorem covers a positive spread.
-        C_theta: C_θ, scale of the bonus of reward and utility where they are learned.
+        C_theta: C_θ, scale of the bonus of reward and utility, if they are learned.
         level: how strong the planner's own bound is; "theorem" only if made by `theory`.
         statement: the claim at that level, in one sentence.
         scope: for "theorem", the sizes of the problem that the constants are for.
@@ -91,7 +91,7 @@ class Constants:
     def paper(cls, env: str, agent: str = "opse") -> "Constants":
         """Return the published constants of one environment and agent; those of "linear" are in the notebook only.
 
-        DOPE reads C_r and C_u only; the paper does not run it on "linear".
+        DOPE uses only C_r and C_u; the paper does not run it on "linear".
         """
         if env not in PUBLISHED:
             raise ValueError(f"no published constants for {env!r}; there are those of {', '.join(PUBLISHED)}")
@@ -107,7 +107,7 @@ class Constants:
 
     @classmethod
     def tuned(cls, problem: ProblemLike, agent: str = "", *, slack_guess: float | None = None) -> "Constants":
-        """Return constants of low regret with no violation seen on held-out problems; nothing is proved.
+        """Return constants with a small regret and no violation on held-out problems; nothing is proved.
 
         Use them with `Doubling(0.3)`. They depend on H, on ξ and on whether features are one-hot:
 
@@ -173,7 +173,7 @@ class Constants:
         return made
 
     def require_scope(self, task: Task, num_episodes: int) -> None:
-        """Raise where the theorem is claimed of a problem or a number of episodes that it was not computed for."""
+        """Raise if the theorem's constants were computed for another problem or number of episodes."""
         scope = self.scope
         if scope is None:
             return

@@ -182,7 +182,7 @@ class CountingAgent(Agent):
         return np.log(np.maximum(self.counts.visits, 1))
 
     def settings(self) -> Settings:
-        """Return K, δ and the factor on bonuses beside the general settings."""
+        """Return the general settings with K, δ and the factor on bonuses."""
         return super().settings() | self.confidence.settings()
 
 

@@ -37,7 +37,7 @@ class SoftmaxModel:
     Args:
         task: the task of the agent.
         ridge: ρ > 0.
-        signal_scale: C_θ, scale of the bonus of reward and utility where they are learned.
+        signal_scale: C_θ, scale of the bonus of reward and utility, if they are learned.
         optimistic: whether learned utilities have +C_θβ, not −C_θβ.
 
     Attributes:

@@ -109,10 +109,10 @@ def tail(
 ) -> Any:
     """Return the problem with a limit on its worst episodes: the mean total of the worst share is at least c.
 
-    Let α be the share, c the limit and t the cut. The limit is E[min(X, t)] ≥ t − α(t − c), which implies the limit
-    on the mean of the worst α. The shortfall of the episode so far becomes part of the state. The utility of a
-    step is 1 minus what it adds to (t − X)₊, so the total is H − (t − X)₊ and the threshold H − α(t − c). Steps after
-    an early end count in full.
+    Let α be the share, c the limit and t the cut. The limit is E[min(X, t)] ≥ t − α(t − c), which implies the limit on
+    the mean of the worst α. The shortfall of the episode so far becomes part of the state. The utility of a step is 1
+    minus what it adds to (t − X)₊. So the total is H − (t − X)₊ and the threshold H − α(t − c). Steps after an early
+    end count in full.
 
     Args:
         problem: an `es.LinearCMDP`, an `es.SampledCMDP`, or what `es.from_gymnasium` returns, with one limit, whose
@@ -312,7 +312,7 @@ def _in_units(costs: Array, at_most: float) -> tuple[IntArray, float, int, float
     most_units = MAX_LISTED // S - 2
     if unit is None or int(at_most / unit + ROUNDING) > most_units:
         few = most_units >= FEWEST_UNITS and at_most > 0
-        require(few, f"{S} states with a running total are more than {MAX_LISTED}: {REMEDY}")
+        require(few, f"even with few units the running total makes more than {MAX_LISTED} states: {REMEDY}")
         unit = at_most / most_units
     whole = np.ceil(costs / unit - ROUNDING)
     over = float((whole * unit - costs).max(axis=(1, 2, 3)).sum())

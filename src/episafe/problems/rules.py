@@ -21,7 +21,7 @@ from episafe.problems.moves import NOWHERE, ListedMove, chance_key, is_exogenous
 
 RuleState = tuple[int, ...]
 Chance = tuple[Iterable[Any], ArrayLike]  # the values of one random input, and their probabilities
-Draw = tuple[Any, ...]  # what chance brings in a step: one value of each random input
+Draw = tuple[Any, ...]  # one value of each random input of a step
 Pairs = dict[Hashable, tuple[Draw, float]]  # values of chance by key, with their probabilities
 MAX_LISTED = 1_000  # states that `listed` makes arrays of
 MAX_BYTES = 2 << 30  # of P
@@ -233,7 +233,7 @@ def _checked(h: int, state: RuleState, values: Iterable[Any], probabilities: Arr
     if p.shape != (len(given),) or not (p >= 0).all() or abs(p.sum() - 1) > TOLERANCE:
         raise InvalidProblem(
             f"chances at step {h}, state {state}: {len(given)} values have the probabilities {p.tolist()}, which sum "
-            f"to {p.sum():.6g}: give one for each value, none negative, with sum 1"
+            f"to {p.sum():.6g}: give one per value, not negative, with sum 1"
         )
     return list(zip(given, p.tolist(), strict=True))
 

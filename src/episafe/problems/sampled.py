@@ -26,7 +26,7 @@ from episafe.core.types import (
 )
 from episafe.problems.features import as_features
 
-Step = tuple[Any, float, Any, object]  # next state, reward, utilities (m,), and what chance brought
+Step = tuple[Any, float, Any, object]  # next state, reward, utilities (m,), and the random input
 Origin = dict[str, str | int | float]  # facts for records
 Outside = Mapping[tuple[str], tuple[float, tuple[float, ...]]]
 
@@ -134,7 +134,7 @@ class SampledCMDP(PlayedCMDP):
         )
         self.origin = dict(origin or {})
         self._sample, self._start, self._chance = sample, start, chance
-        self._past: tuple[object, ...] = ()  # what chance brought in this episode
+        self._past: tuple[object, ...] = ()  # the random inputs of this episode
         try_functions(self.task, first, encode(initial_state))
 
     def __repr__(self) -> str:

@@ -360,7 +360,7 @@ def policy_figure(policy: Policy, problem: ProblemLike) -> Figure:
         axes.plot(h, s, "o", color="white", markersize=3)
         axes.set_yticks(range(len(states)), [_name(task.state_names, one) for one in states], fontsize=7)
         axes.set_xlabel("step")
-        axes.set_title("Likeliest action; dots: differs from the incumbent")
+        axes.set_title("Most likely action; dots where it differs from the incumbent")
         axes.grid(visible=False)
         bar = figure.colorbar(image, ax=axes, ticks=range(A) if A <= 12 else None)
         if A <= 12:

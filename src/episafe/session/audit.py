@@ -166,7 +166,7 @@ def _candidate_faults(state: SessionState, body: NewCandidate) -> Iterator[str]:
 
     policy = policy_of(body.document, state.task)
     if body.name in given and identity(policy) != identity(given[body.name]):
-        yield f"the candidate {body.name!r} of the agent is another policy than the recorded one"
+        yield f"the candidate {body.name!r} of the agent differs from the recorded policy"
     if state.certifier is not None and body.least_totals is not None:
         again, recorded = state.certifier.least_totals(policy), of_numbers(body.least_totals)
         if again is not None and not _reaches(again, recorded):
@@ -184,7 +184,7 @@ def _deploy_faults(state: SessionState, body: Deploy, notes: list[str]) -> Itera
     if state.halted:
         yield f"{body.component!r} is deployed while the session is halted"
     if certifier is None:
-        notes.append("plans of agents without a certifier, and of those that need the problem, are not checked")
+        notes.append("plans are not checked if the agent has no certifier, or needs the problem itself")
         return
     if certifier.invalid_reason:
         yield f"{list(weights)} are deployed, but nothing is proved: {certifier.invalid_reason}"

@@ -141,7 +141,7 @@ class Deployment:
 
         Args:
             observation: what was observed after the last step.
-            remaining_utility: the total utility of the steps that are left, if that is known; 0 if not.
+            remaining_utility: the total utility of the remaining steps, if it is known; 0 if not.
         """
         if observation is not None:
             self._last = self._state(observation)

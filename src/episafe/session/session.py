@@ -483,7 +483,7 @@ class Session:
             index = body.index
             if read.component not in (None, index) and len(body.weights) > 1:
                 raise InvalidEpisode(
-                    f"component {read.component} acted by the report, but component {index} ({body.component!r}) was "
+                    f"the report has component {read.component}, but component {index} ({body.component!r}) was "
                     "deployed: let the policy act that deploy() returned"
                 )
             episode = replace(read, component=index)
@@ -594,7 +594,7 @@ class Session:
     def change(self, *, threshold: PerLimit = None, slack: PerLimit = None, reason: str) -> None:
         """Use other thresholds or slacks from now on, one per limit or by name; proved bounds stay valid.
 
-        A threshold above what the incumbent reaches is refused, unless a person states its slack there.
+        A threshold above the utility of the incumbent is refused, unless you also state its slack.
         """
 
         def decide() -> list[Body]:

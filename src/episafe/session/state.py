@@ -492,5 +492,5 @@ def check_same(body: Begin, agent: Agent) -> None:
         if name not in MAY_DIFFER and was.get(name) != told.get(name):
             raise InvalidProblem(
                 f"the session began with {name} = {was.get(name)!r}, the agent has {told.get(name)!r}: build the agent "
-                "as at the beginning (the log has later changes of limits), or begin a new session"
+                "as at the beginning, or begin a new session. The log has later changes of limits"
             )

@@ -47,22 +47,22 @@ class Record:
     """The result of a simulation, with one entry per episode.
 
     Attributes:
-        reward_values, utility_values: exact V^r(s₁), V^u(s₁) of the deployed policy, (K,); NaN where unknown.
+        reward_values, utility_values: exact V^r(s₁), V^u(s₁) of the deployed policy, (K,); NaN if unknown.
             Utilities, bounds and utility totals are (K, m) for m > 1 limits.
         sources: the source of that policy, (K,) texts.
-        lams: λ, (K,); NaN where there is none.
+        lams: λ, (K,); NaN if there is none.
         bounds: the lower bound that was checked, (K,).
         plan_ids: which plan was deployed, (K,).
-        optimum: the exact constrained optimum; NaN where it is unknown.
+        optimum: the exact constrained optimum; NaN if it is unknown.
         threshold: b; (m,) for several limits.
         settings: the settings of the run, as plain values: environment, agent, constants, seed, versions, seconds.
         reward_totals, utility_totals: the observed totals of each episode, (K,); None if they were not recorded.
-        optima: the optimum of each round, (K,), where it changes; `optimum` is then their mean. Else None.
-        components: which component of a mixture acted, (K,); None where no plan is a mixture.
-        weights: the weights of the mixture, (K, n); ones (K, 1) where no plan is a mixture.
-        acting_numbers: the position of each acting policy in `acting_names`, (K,), −1 where it follows from the source.
+        optima: the optimum of each round, (K,), if it changes; `optimum` is then their mean. Else None.
+        components: which component of a mixture acted, (K,); None if no plan is a mixture.
+        weights: the weights of the mixture, (K, n); ones (K, 1) if no plan is a mixture.
+        acting_numbers: the position of each acting policy in `acting_names`, (K,), −1 if it follows from the source.
         acting_names: names of the policies that acted.
-        acting_utilities: exact expected utilities of the policies in `acting_names`, (n, m); NaN where unknown.
+        acting_utilities: exact expected utilities of the policies in `acting_names`, (n, m); NaN if unknown.
         constraint_names: names of the limits, in the order of columns; empty for one limit.
         history: what was proved and deployed at some episodes; None for agents without a certifier.
     """
@@ -144,13 +144,13 @@ class Record:
         return self.violations().reshape(len(self.sources), -1).max(axis=1) > ROUNDING
 
     def acting_below(self) -> NDArray[np.bool_] | None:
-        """Return whether the acting component itself is below a limit in each episode, (K,); None where unknown."""
+        """Return whether the acting component itself is below a limit in each episode, (K,); None if unknown."""
         if not self.is_exact:
             return None
         alone = self.violating()
         if self.acting_utilities is None or not self.acting_names:
             return None if self.mixed().any() else alone
-        worst = np.min(self.acting_utilities - np.atleast_1d(self.threshold), axis=1)  # NaN where unknown
+        worst = np.min(self.acting_utilities - np.atleast_1d(self.threshold), axis=1)  # NaN if unknown
         surplus = self._by_name(worst, np.where(alone, -1.0, 0.0))
         return None if np.isnan(surplus).any() else surplus < -ROUNDING
 
@@ -293,7 +293,7 @@ class Columns:
         facts: the columns of every run.
         draws: the columns of runs in which a mixture was deployed; None until `widen` makes them.
         totals: reward and utilities that each episode collected, (K, 1 + m); None if they were not requested.
-        optima: the optimum of each round, (K,), where it changes; else None.
+        optima: the optimum of each round, (K,), if it changes; else None.
         names: numbers of the policies that acted, by name.
         utilities: exact expected utilities (m,) of those policies, by name, where they are known.
     """

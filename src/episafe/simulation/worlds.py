@@ -41,7 +41,7 @@ def require_reach(told: Task, true: Array) -> None:
 
 
 class Streams(NamedTuple):
-    """The random streams of a run. Bandits use the seed alone: what chance brings depends on it and the round."""
+    """The random streams of a run. Bandits use the seed alone: random inputs depend on it and the round."""
 
     seed: int
     transitions: np.random.Generator

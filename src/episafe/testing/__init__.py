@@ -48,7 +48,7 @@ def check_agent(
         make_agent: problem -> a new agent, built in the same way each time; the class itself if that suffices.
         problem: the problem to play; `es.make("tabular", seed=0)` by default.
         num_episodes: how many episodes are played.
-        seed: of these episodes.
+        seed: the seed of these episodes.
     """
     problem = make("tabular", seed=0) if problem is None else problem
     agent, twin = make_agent(problem), make_agent(problem)
@@ -222,12 +222,12 @@ def _random(seed: int) -> LinearCMDP:
 
 
 def check_environment(problem: Problem, num_episodes: int = 200, seed: int = 0) -> None:
-    """Check a problem by playing it and, where the kernel is known, exactly.
+    """Check a problem by playing it and, if the kernel is known, by exact computation.
 
     Args:
         problem: an `es.LinearCMDP`, an `es.SampledCMDP` or what `es.from_gymnasium` returns.
         num_episodes: how many episodes of the incumbent are played.
-        seed: of these episodes.
+        seed: the seed of these episodes.
     """
     errors = [one.text for one in check_problem(problem, num_episodes, seed) if one.verdict == "error"]
     _require(not errors, errors[0] if errors else "")
