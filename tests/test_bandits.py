@@ -244,7 +244,7 @@ def test_the_slack_can_be_estimated():
         ({"radius": "tight"}, "radius"),
         ({"delta": 1.0}, "delta must be"),
         ({"num_rounds": None}, "num_rounds"),
-        ({"slack": 0.3}, "the task holds the number"),
+        ({"slack": 0.3}, "a number belongs in the problem"),
     ],
 )
 def test_bad_options_are_refused(options, message):
