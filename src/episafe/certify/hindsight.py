@@ -34,7 +34,7 @@ BET_WEIGHTS = np.where(np.arange(len(BETS)) == 0, BOLDEST, (1 - BOLDEST) / (len(
 NUM_ROWS = 8  # policies on trial at once, with the incumbent
 FIRST = 6  # traces before the first proposal
 GROWTH = 1.6  # of their number from one proposal to the next
-AIMS = (-2.0, -1.0, -0.5, -0.25, 0.0, 0.1, 0.2, 0.4)  # of the slack: how far above b a proposal may aim
+AIMS = (-0.5, 0.0, 0.2, 0.4, 0.6, 0.7, 0.8, 0.9)  # of the slack: how far above b a proposal may aim; seeds 3000 to 3007
 AHEAD = 3.0  # times the traces so far: the future that proposals are compared for; chosen on seeds 1000 to 1015
 MOST_TRACES = 256  # that a forecast is made from, about
 EVERY_EPISODE = 512  # up to here weights are chosen in each episode, then after every 64th part of those so far
