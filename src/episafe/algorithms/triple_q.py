@@ -29,8 +29,8 @@ class TripleQ(Agent):
     The paper proves regret Õ(H⁴√(SA)K^0.8/ξ) and no violation in sum, *with cancellation* (soft), for K beyond any run:
     10⁴¹ for 5 states, 3 actions and 4 steps. It keeps no model: an episode costs O(H). It has no incumbent.
 
-    Wei, Liu and Ying, AISTATS 2022, Algorithm 1. Differs from the paper: reward and utility are known; a' is the
-    greedy action, also where another policy played the episode.
+    Wei, Liu and Ying, AISTATS 2022, Algorithm 1; their experiments use Algorithm 2, which resets Q and C less. Differs
+    from the paper: reward and utility are known; a' is the greedy action, also where another policy played the episode.
 
     Args:
         problem: a problem or its task.
