@@ -107,8 +107,8 @@ class Deployment:
         """Record what the last action brought; once per step, before the next `act`.
 
         Args:
-            reward: its reward; None if the task knows it.
-            utility: its utility, or one per limit; None if the task knows it.
+            reward: its reward in [0, 1], as `move` returns it; None if the task knows it.
+            utility: its utility in [0, 1], or one per limit; None if the task knows it.
             chance: what chance brought, where it is exogenous.
         """
         if self._task.horizon is None:  # totals only: each call adds to them
