@@ -245,7 +245,7 @@ def blackbox(quick: bool, each: logs.Each) -> None:
     """Print the share of the way on the call centre as a black box."""
     print("\nblackbox: the call centre without its law, share of the way from incumbent to optimum")
     for name, least in families.TARGETS.items():
-        runs = each(families.curve, [(name, families.FIRST_SEED + i) for i in range(4 if quick else 40)])
+        runs = each(families.curve, [(name, families.FIRST_SEED + i) for i in range(4 if quick else 12)])
         show(np.array([shares for shares, _ in runs]), {1000: least}, name)
         violated = sum(least < -1e-9 for _, least in runs)
         check(f"{name}, runs with a violation at most 5 %", f"{violated} of {len(runs)}", violated <= 0.05 * len(runs))

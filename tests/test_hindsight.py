@@ -606,3 +606,72 @@ def test_a_budget_beside_hindsight_keeps_its_evidence_and_its_alarms():
     certifier.apply(0, found)
     assert certifier.first.surprised
     assert certifier.guard.least_of("it") == 0  # the floor is no fact any more
+
+
+# blocks: certificates that forget
+
+
+@pytest.mark.parametrize("certifier", [es.certify.Observation, es.certify.Hindsight])
+def test_each_block_begins_with_the_full_delta_and_no_evidence(certifier):
+    problem = es.make("inventory", seed=0)
+    agent = es.SafeAgent(problem, certifier(window=40), candidates={"lean": problem.task.incumbent})
+    record = es.run(problem, agent, 130, seed=0)
+    before = es.SafeAgent(problem, certifier(), candidates={"lean": problem.task.incumbent})
+    es.run(problem, before, 130, seed=0)
+    assert "in the 40 episodes of a block" in agent.settings()["statement"] and agent.settings()["window"] == 40
+    assert (record.utility_values >= record.threshold - 1e-9).all()
+    bounds = agent.bounds()
+    assert len(set(bounds)) == len(bounds) and before.bounds()["lean"] > bounds["lean"]  # ten episodes, not 130
+    assert (record.acting[[40, 80, 120]] == "incumbent").any() or certifier is es.certify.Hindsight
+
+
+def test_blocks_cover_after_a_change_where_one_sequence_does_not():
+    """After 200 good episodes the mean falls to 0.6: bounds of one sequence stay wrong, those of a block do not."""
+    wrong = {None: 0, 100: 0}
+    for window in wrong:
+        for seed in range(40):
+            rng, certifier = np.random.default_rng(seed), es.certify.Observation(0.05, window)
+            agent = es.SafeAgent(fixed_total_task(), certifier, candidates={"it": np.ones((1, 1, 1))})
+            for k in range(400):
+                plan = agent.plan()
+                component = None if not isinstance(plan.policy, es.Mixture) else plan.policy.draw(rng)[0]
+                name = plan.parts.names[component or 0]
+                mean = 0.95 if name == "incumbent" or k < 200 else 0.6
+                total = float(rng.random() < mean)
+                agent.learn(es.Episode([0, 0], [0], [0.0], [total], component), plan.id)
+            wrong[window] += agent.bounds()["it"][0] > 0.6
+    assert wrong[None] == 40 and wrong[100] <= 4
+
+
+def fixed_total_task():
+    """Return a task of one step, one state and one action, whose utility is only observed."""
+    limit = es.Constraint(None, 0.8, 0.15)
+    return Task(1, 1, (limit,), np.ones((1, 1, 1)), num_states=1)
+
+
+def test_a_plan_that_failed_on_recent_replays_is_not_deployed():
+    problem = es.make("inventory", seed=0)
+    agent = es.SafeAgent(problem, es.certify.Hindsight(recent=5))
+    record = es.run(problem, agent, 60, seed=0)
+    assert agent.settings()["recent"] == 5 and (record.sources != "safe").any()
+    low = {name: np.array([10.0]) for name in agent.bounds()}
+    agent.certifier._replayed.extend([low] * 5)
+    assert agent.plan().source == "safe" and "last 5 replays is below a limit" in agent.plan().reason
+
+
+@pytest.mark.parametrize("certifier", [es.certify.Observation, es.certify.Hindsight])
+def test_a_session_with_blocks_reopens_and_is_audited(certifier, tmp_path):
+    shop, rng = es.make("inventory", seed=0), np.random.default_rng(0)
+    for _ in range(2):
+        with es.open(tmp_path, es.SafeAgent(shop, certifier(window=20))) as session:
+            for _ in range(25):
+                stock, demands = shop.draw_trace(rng)
+                with session.deploy() as deployment:
+                    for day, demand in enumerate(demands):
+                        order = deployment.act(stock)
+                        stock, reward, utility = shop.task.move(day, stock, order, demand)
+                        deployment.record(reward=reward, utility=utility, chance=demand)
+            bounds = session.bounds()
+    with es.open(tmp_path, es.SafeAgent(shop, certifier(window=20))) as session:
+        assert session.bounds() == bounds
+    assert es.audit(tmp_path).passed and es.audit(tmp_path, es.SafeAgent(shop, certifier(window=20))).passed

@@ -1,7 +1,9 @@
 """The laboratory: agents and problems by name, sweeps, the benchmark, the paper's comparison, forecasts."""
 
+import importlib
 import json
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -326,3 +328,10 @@ def test_the_recommendation_is_hindsight_where_chance_is_told():
     lines = forecast.recommend(inventory.task, forecast.episodes_of(inventory, 30, 0))
     assert lines[0].startswith("hindsight: half of the gain") and lines[1].startswith("recommended: hindsight")
     assert lines[2].startswith("what would help most: ")
+
+
+def test_the_table_in_the_docs_is_that_of_the_stored_results(monkeypatch):
+    root = Path(__file__).parent.parent
+    monkeypatch.syspath_prepend(root / "benchmarks")
+    table = importlib.import_module("reference").table(benchmark.reference())
+    assert table in (root / "docs" / "research" / "benchmark.md").read_text()

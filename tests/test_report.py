@@ -175,7 +175,15 @@ def test_a_comparison_without_exact_values_shows_means_of_totals():
 
 
 def row(agent, **changes):
-    facts = {"set": "tabular", "agent": agent, "episodes": 1000, "problems": 5, "active": 4, "violating": 0}
+    facts = {
+        "set": "tabular",
+        "agent": agent,
+        "episodes": 1000,
+        "problems": 5,
+        "active": 4,
+        "violating": 0,
+        "level": "heuristic",
+    }
     facts |= {"violating_share": 0.0, "acting_below": 0.1, "incumbent": 0.2, "seconds": 0.5, "half_way": 50.0}
     regret = changes.pop("regret", 0.4)
     facts |= {"regret": regret, "regret_low": regret - 0.1, "regret_high": regret + 0.1}
@@ -184,11 +192,11 @@ def row(agent, **changes):
 
 def test_the_benchmark_page_puts_the_reference_beside_and_warns_of_other_lengths():
     reference = [row("safe", regret=0.3), row("ghosh", violating=5, violating_share=0.9, regret=0.0)]
-    page = benchmark_page([row("mine")], reference, "bench-1")
+    page = benchmark_page([row("mine")], reference, "bench-1", {})
     assert page.index(">mine<") < page.index(">safe<") and 'class="own"' in page and "do not compare" not in page
-    assert "do not compare their regret" in benchmark_page([row("mine", episodes=20)], reference, "bench-1")
+    assert "do not compare their regret" in benchmark_page([row("mine", episodes=20)], reference, "bench-1", {})
     assert "changes the optimum of 4 of 5 problems" in page
-    assert "never" in benchmark_page([row("mine", half_way=float("inf"))], [], "bench-1")
+    assert "never" in benchmark_page([row("mine", half_way=float("inf"))], [], "bench-1", {})
 
 
 def test_write_report_finds_out_what_a_folder_holds(tmp_path):

@@ -35,7 +35,8 @@ class DOPE(CountingAgent):
 
     The literature solves this as a linear program of HS²A variables; here extended value iteration solves the dual. The
     optimum mixes at most m + 1 (policy, kernel) pairs; states that the mixture never reaches get the uniform policy.
-    The incumbent is deployed while the problem is infeasible.
+    The incumbent is deployed while the problem is infeasible. Differs from the released code of the OPSE paper: γ is
+    that of the paper's text, with n_h(s,a) ∨ 1 for n_h(s,a), and P̂ = 0 at pairs that were never seen.
 
     Args:
         problem: a problem or its task.
@@ -51,7 +52,7 @@ class DOPE(CountingAgent):
         num_safe_episodes: int = 0, label: str = "dope",
     ) -> None:  # fmt: skip
         super().__init__(problem, None, replan=replan)
-        self.constants, self.radius, self.label = constants, radius, label
+        self.constants, self.radius, self.label, self.bonus = constants, radius, label, 1.0
         self.num_safe_episodes = as_count("num_safe_episodes", num_safe_episodes, 0)
 
     @classmethod
@@ -71,7 +72,9 @@ class DOPE(CountingAgent):
         constants = Constants(H**2 / slack, H, 0, 0, kappa=1, lam_max=0, num_halvings=0)
         first = math.ceil(bonus**2 * S**2 * A * H**3 / slack**2)
         radius = Radius.bernstein(task, Confidence(delta, bonus, num_episodes), 2, cap=bonus)
-        return cls(task, constants, replan, radius=radius, num_safe_episodes=first, label="dope-authors")
+        made = cls(task, constants, replan, radius=radius, num_safe_episodes=first, label="dope-authors")
+        made.bonus = bonus
+        return made
 
     def decide(self) -> Plan:
         """Return the solution of the problem, or the incumbent."""
@@ -90,6 +93,7 @@ class DOPE(CountingAgent):
     def settings(self) -> Settings:
         """Return the general settings with C_r, C_u, the radius and the number of first episodes."""
         scales: Settings = {"agent": self.label, "C_r": self.constants.C_r, "C_u": self.constants.C_u}
+        scales |= {} if self.bonus == 1 else {"bonus": self.bonus}
         return (
             Agent.settings(self) | scales | {"radius": repr(self.radius), "num_safe_episodes": self.num_safe_episodes}
         )
@@ -98,8 +102,8 @@ class DOPE(CountingAgent):
 AGENTS["dope-authors"] = (
     AgentFacts(
         name="dope-authors",
-        label="DOPE, authors’ constants",
-        summary="DOPE (Bura et al. 2022) with the constants of its authors",
+        label="DOPE, authors’ constants, scaled",
+        summary="DOPE with its authors' constants; radius times 0.003, because at 1 only the incumbent acts",
         arguments=lambda problem, num_episodes: {"num_episodes": num_episodes, "bonus": 0.003},
         needs=needs_tables,
     ),

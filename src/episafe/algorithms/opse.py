@@ -1,8 +1,8 @@
 """OPSE-LCMDP, Algorithm 2 of the paper: optimistic-pessimistic softmax exploration for linear CMDPs.
 
 Steps are counted from 0: H − h of the paper is H − 1 − h here. `es.OPSE` runs the compiled `linear.planner.decide`, a
-subclass runs `decide` below; a test compares the two. Differs from the paper: line 10 takes λ after all T halvings.
-Extensions: shaped bonuses (β at curve = spread = 0), learned signals, steps that share their data, several limits.
+subclass `decide` below; `TEXT` has the paper's rules. Differs: line 10 takes λ after all T halvings. Extensions: shaped
+bonuses (β at curve = spread = 0), learned signals, steps that share their data, several limits.
 """
 
 from typing import NamedTuple

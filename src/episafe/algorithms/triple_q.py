@@ -30,8 +30,8 @@ class TripleQ(Agent):
     is too large in practice: 10⁴¹ for 5 states, 3 actions and 4 steps. It keeps no model, so an episode costs O(H). It
     has no incumbent.
 
-    Wei, Liu and Ying, AISTATS 2022, Algorithm 1. Differences: reward and utility are known, and a' is the greedy action
-    even if another policy played the episode.
+    Wei, Liu and Ying, AISTATS 2022, Algorithm 1; their experiments use Algorithm 2, which resets Q and C less.
+    Differences: reward and utility are known, and a' is the greedy action even if another policy played the episode.
 
     Args:
         problem: a problem or its task.

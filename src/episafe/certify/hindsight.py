@@ -2,6 +2,7 @@
 
 import math
 import secrets
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import ClassVar
@@ -15,7 +16,7 @@ from episafe.certify.replays import Traces, replay_statistics, replays_of
 from episafe.certify.traces import TraceProposer
 from episafe.certify.trials import PROPOSAL, Trials, named
 from episafe.core.agent import Candidate, Certifier, Evidence, Goal, Proposer, plan_of, promise
-from episafe.core.checks import as_probability, require
+from episafe.core.checks import as_count, as_probability, require
 from episafe.core.errors import InvalidEpisode
 from episafe.core.policy import Policy
 from episafe.core.task import Constraint, Task
@@ -33,7 +34,7 @@ BET_WEIGHTS = np.where(np.arange(len(BETS)) == 0, BOLDEST, (1 - BOLDEST) / (len(
 NUM_ROWS = 8  # policies on trial at once, with the incumbent
 FIRST = 6  # traces before the first proposal
 GROWTH = 1.6  # of their number from one proposal to the next
-AIMS = (-2.0, -1.0, -0.5, -0.25, 0.0, 0.1, 0.2, 0.4)  # of the slack: how far above b a proposal may aim
+AIMS = (-0.5, 0.0, 0.2, 0.4, 0.6, 0.7, 0.8, 0.9)  # of the slack: how far above b a proposal may aim; seeds 3000 to 3007
 AHEAD = 3.0  # times the traces so far: the future that proposals are compared for; chosen on seeds 1000 to 1015
 MOST_TRACES = 256  # that a forecast is made from, about
 EVERY_EPISODE = 512  # up to here weights are chosen in each episode, then after every 64th part of those so far
@@ -69,6 +70,10 @@ class Hindsight(Certifier):
 
     Args:
         delta: the probability with which some deployed mixture may be below b.
+        window: n, to forget: after every n deployments all bounds begin again with the full delta, and the promise is
+            for each block of n deployments by itself. None for one promise for all episodes.
+        recent: a plan must also reach the limits in the mean of its last replays, up to so many. This is a heuristic.
+            None for no such test.
 
     Attributes:
         observed: the bounds from deployed episodes by themselves, without replays.
@@ -81,16 +86,19 @@ class Hindsight(Certifier):
     name: ClassVar[str] = "hindsight"
     uses_traces, replay_prefix = True, ""
 
-    def __init__(self, delta: float = 0.05) -> None:
+    def __init__(self, delta: float = 0.05, window: int | None = None, recent: int | None = None) -> None:
         self.delta = as_probability("delta", delta)
-        self.observed = Observation(OBSERVING * self.delta)
+        self.observed = Observation(OBSERVING * self.delta, window)
+        self.recent = None if recent is None else as_count("recent", recent)
+        self._replayed: deque[dict[str, Array]] = deque(maxlen=self.recent)  # total utilities (m,) by candidate
         self.refuted = self.surprised = ""
         self.num_episodes = self.num_traces = 0
         self.next_proposal, self.next_choice = FIRST, 0
         self._plan: Plan | None = None  # in force until the next choice
 
     def __repr__(self) -> str:
-        return f"Hindsight(delta={self.delta:g})"
+        given = {"window": self.observed.window, "recent": self.recent}
+        return f"Hindsight(delta={self.delta:g}{''.join(f', {k}={v}' for k, v in given.items() if v is not None)})"
 
     def start(self, task: Task) -> None:
         """Bind the certifier to a task."""
@@ -132,7 +140,8 @@ class Hindsight(Certifier):
 
     def settings(self) -> Settings:
         """Return delta and the statement."""
-        return promise(self.name, self.delta, ASSUMES)
+        found = promise(self.name, self.delta, ASSUMES, window=self.observed.window)
+        return found if self.recent is None else found | {"recent": self.recent}
 
     # when to try which candidate
 
@@ -150,7 +159,7 @@ class Hindsight(Certifier):
         if self.goal() is None or not isinstance(proposer, TraceProposer) or not proposer.num_traces:
             return None
         self._wait()
-        found = named(self._most_promising(proposer), self.observed.accounts.num_candidates + 1)
+        found = named(self._most_promising(proposer), self.observed.number_of_next)
         if found is None:
             return None
         totals = proposer.totals([found.policy])[0]
@@ -237,7 +246,17 @@ class Hindsight(Certifier):
             step = 1 if self.num_episodes < EVERY_EPISODE else self.num_episodes // 64
             self.next_choice = self.num_episodes + step
             self._plan = self.trials.choose(0)
-        return self._plan
+        return self._plan if self.recent is None else self._recently_safe(self._plan)
+
+    def _recently_safe(self, plan: Plan) -> Plan:
+        """Return the plan, or the incumbent if the mean of the plan's last replays is below a limit."""
+        parts = plan.parts
+        totals = [
+            parts.weights @ [one[i] for i in parts.names] for one in self._replayed if one.keys() >= {*parts.names}
+        ]
+        if totals and (np.mean(totals, axis=0) < self.task.thresholds).any():
+            return self.fallback(f"the mean of its last {len(totals)} replays is below a limit")
+        return plan
 
     def deployed(self, deployment: int, plan: Plan, component: int | None = None) -> None:
         """Count a deployment as the worst case for every candidate on trial, until its trace is reported."""
@@ -245,6 +264,9 @@ class Hindsight(Certifier):
         if not self.refuted:
             for accounts in self.trials.both:
                 accounts.expect(deployment, self.accounts.rows)
+            if self.observed.begins_block:
+                self.trials.begin_block()
+                self._plan = None
 
     def evidence(self, deployment: int, episode: Episode) -> Evidence:
         """Return the replays of each candidate, and the evidence of the episode itself about its components.
@@ -294,6 +316,8 @@ class Hindsight(Certifier):
                 )
             self.trials.credit(rows, found)
             self.num_traces += 1
+            if self.recent is not None:
+                self._replayed.append(dict(zip(replayed.names, replayed.utilities, strict=True)))
 
     def replayed(self, episodes: Sequence[Episode]) -> tuple[tuple[str, ...], Array]:
         """Return the candidates and their total utilities (n, E, m) on the traces of logged episodes."""
@@ -421,6 +445,15 @@ class ReplayTrials(Trials):
                 self.plain.widen()
             self.plain.begin(row, candidate.name)
         return row
+
+    def begin_block(self) -> int:
+        """Begin the sequences of all candidates again, in all accounts."""
+        floors = self.accounts
+        if floors is not self.plain:
+            self.accounts = self.plain
+            super().begin_block()
+            self.accounts = floors
+        return super().begin_block()
 
     def withdraw(self, name: str) -> int:
         """End the trial of a candidate in all accounts; return its row, or −1 if it has none."""

@@ -11,7 +11,7 @@ from episafe.certify.evidence import Accounts, shares_of
 from episafe.certify.grid import FINENESS
 from episafe.certify.trials import PAYS, PROPOSAL, Trials, named
 from episafe.core.agent import Candidate, Certifier, Evidence, Goal, Proposer, plan_of, promise
-from episafe.core.checks import TOLERANCE, as_probability
+from episafe.core.checks import TOLERANCE, as_count, as_probability
 from episafe.core.task import Constraint, Task
 from episafe.core.types import INCUMBENT, Array, Episode, Plan, Settings
 
@@ -54,12 +54,15 @@ class Observation(Certifier):
 
     Args:
         delta: the probability with which some deployed mixture may be below b.
+        window: n, to forget: after every n deployments all bounds begin again with the full delta, and the promise is
+            for each block of n deployments by itself. None for one promise for all episodes.
     """
 
     name: ClassVar[str] = "observation"
 
-    def __init__(self, delta: float = 0.05) -> None:
-        self.delta = as_probability("delta", delta)
+    def __init__(self, delta: float = 0.05, window: int | None = None) -> None:
+        self.delta, self.window = as_probability("delta", delta), None if window is None else as_count("window", window)
+        self.num_deployed = self._left_out = 0  # deployments; candidates of earlier blocks that were not begun again
         self.num_episodes = self.trial_began = self.trial_ends = 0
         self._promised = math.nan  # the reward of the newest candidate, by its proposer
         self._shortfalls = np.zeros((len(set(KINDS)), 2))  # of each kind: how far the last one fell short, and when
@@ -67,7 +70,7 @@ class Observation(Certifier):
         self._wanted, self._looks, self._asked = True, 0, -1  # whether a candidate is; looks so far; the last one asked
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}(delta={self.delta:g})"
+        return f"{type(self).__name__}(delta={self.delta:g}{'' if self.window is None else f', window={self.window}'})"
 
     def start(self, task: Task) -> None:
         """Bind the certifier to a task."""
@@ -82,9 +85,19 @@ class Observation(Certifier):
         """Return the accounts that hold the bounds."""
         return self.trials.accounts
 
+    @property
+    def begins_block(self) -> bool:
+        """Return whether a block of `window` deployments is complete, so that the next deployment begins another."""
+        return self.window is not None and self.num_deployed % self.window == 0
+
+    @property
+    def number_of_next(self) -> int:
+        """Return the number of the next candidate, by which proposals are named."""
+        return self._left_out + self.accounts.num_candidates + 1
+
     def settings(self) -> Settings:
         """Return delta and the statement."""
-        return promise(self.name, self.delta, ASSUMES)
+        return promise(self.name, self.delta, ASSUMES, window=self.window)
 
     # when to try which candidate
 
@@ -191,12 +204,10 @@ class Observation(Certifier):
         return found
 
     def _named(self, candidate: Candidate | None, **more: float) -> Candidate | None:
-        found = named(candidate, self.accounts.num_candidates + 1)
-        return (
-            None
-            if found is None or self.below_floor(found)
-            else replace(found, statistics={**found.statistics, **more})
-        )
+        found = named(candidate, self.number_of_next)
+        if found is None or self.below_floor(found):
+            return None
+        return replace(found, statistics={**found.statistics, **more})
 
     def _worth(self, reward: float, utility: float) -> float:
         """Return what a policy with this reward and utility earns in future episodes, including the policy that pays.
@@ -258,6 +269,9 @@ class Observation(Certifier):
         """Count a deployment as the worst case for every component of its plan."""
         self._plans[deployment] = plan
         self.accounts.expect(deployment, [row for row in map(self.accounts.row, plan.parts.names) if row >= 0])
+        self.num_deployed += 1
+        if self.begins_block:
+            self._left_out += self.trials.begin_block()
 
     def evidence(self, deployment: int, episode: Episode) -> Evidence:
         """Return the share of each component and the total utility. Raise if no component could act like this."""

@@ -72,4 +72,4 @@ class Rollout(SafeAgent):
         `least_total` is a total utility, or one per limit, that each of its episodes is certain to reach.
         """
         stated = None if least_total is None else as_array("least_total", per_limit(least_total, self.task), (None,))
-        self.offer(name, policy, stated)
+        self._offer(name, policy, stated)

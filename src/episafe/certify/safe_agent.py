@@ -128,9 +128,9 @@ class SafeAgent(Agent):
 
         It must not be chosen with the help of episodes that are deployed from now on.
         """
-        self.offer(name, policy)
+        self._offer(name, policy)
 
-    def offer(self, name: str, policy: object, stated: Array | None = None) -> None:
+    def _offer(self, name: str, policy: object, stated: Array | None = None) -> None:
         """Add a candidate, with least totals (m,) if they are stated; refuse one that may fall below a floor."""
         check_name(name, tuple(self.bounds()))
         made = copy(self.task.as_policy(policy))

@@ -409,11 +409,17 @@ class Certifier(ABC):
         return ""
 
 
-def promise(certifier: str, delta: float, assumes: str, deployed: str = "mixture") -> Settings:
-    """Return the settings of a certifier, with the statement that they prove."""
-    promised = f"every deployed {deployed} has expected utility at least the threshold, in all episodes together"
+def promise(
+    certifier: str, delta: float, assumes: str, deployed: str = "mixture", window: int | None = None
+) -> Settings:
+    """Return the settings of a certifier, with the statement that they prove; `window` is the length of its blocks."""
+    together = (
+        "in all episodes" if window is None else f"in the {window} episodes of a block (nothing is promised of others)"
+    )
+    promised = f"every deployed {deployed} has expected utility at least the threshold, {together} together"
     statement = f"{promised}, with probability {1 - delta:g}, if: {assumes}"
-    return {"certifier": certifier, "delta": delta, "statement": statement}
+    blocks = {} if window is None else {"window": window}
+    return {"certifier": certifier, "delta": delta, **blocks, "statement": statement}
 
 
 def plan_of(plans: Mapping[int, Plan], deployment: int) -> Plan:

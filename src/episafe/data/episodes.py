@@ -194,7 +194,7 @@ def _is_true(row: Row, place: str) -> bool:
 
 
 def write_episodes(
-    path: str | Path, episodes: Iterable[Episode], problem: ProblemLike, labels: Sequence[str] = ()
+    path: str | Path, episodes: Iterable[Episode], problem: ProblemLike, facts: Sequence[Row] = ()
 ) -> int:
     """Write episodes to a CSV or Parquet file that `read_episodes` reads, and return how many.
 
@@ -202,14 +202,14 @@ def write_episodes(
         path: ends with .parquet, or else is a CSV file.
         episodes: all with steps, or all with totals only.
         problem: the problem or its task.
-        labels: an id for each episode; numbers by default.
+        facts: further columns of each episode, such as "episode", its label, which is its number by default.
     """
     task, path, found = task_of(problem), Path(path), list(episodes)
     require(found, "there is no episode to write: report some first", ValueError)
     is_mixed = len({episode.states is None for episode in found}) > 1
     require(not is_mixed, "some episodes have totals only and others have steps: write them to two files", ValueError)
-    names = labels or [str(number) for number in range(len(found))]
-    rows = [row for name, one in zip(names, found, strict=True) for row in _step_rows(name, task.read(one), task)]
+    given = facts or [{"episode": str(number)} for number in range(len(found))]
+    rows = [told | row for told, one in zip(given, found, strict=True) for row in _step_rows(task.read(one), task)]
     columns = list(dict.fromkeys(name for row in rows for name in row))
     buffer = io.BytesIO()
     if path.suffix == ".parquet":
@@ -227,12 +227,12 @@ def write_episodes(
     return len(found)
 
 
-def _step_rows(label: str, episode: Episode, task: Task) -> Iterator[Row]:
+def _step_rows(episode: Episode, task: Task) -> Iterator[Row]:
     """Yield the rows of one episode: no dummy first step, and none after an early end."""
     suffixes = [f"_{one.name}" for one in task.constraints] if task.num_constraints > 1 else [""]
     if episode.states is None:
         totals = zip(suffixes, episode.total_utility.tolist(), strict=True)
-        yield {"episode": label, "total_reward": episode.total_reward} | {f"total_utility{s}": u for s, u in totals}
+        yield {"total_reward": episode.total_reward} | {f"total_utility{s}": u for s, u in totals}
         return
     first = int(task.random_start)
     for h in range(first, len(episode.actions)):
@@ -240,7 +240,7 @@ def _step_rows(label: str, episode: Episode, task: Task) -> Iterator[Row]:
         if is_outside(state):
             return
         over = is_outside(following)
-        row = {"episode": label, "step": h - first, **_cells("state", state), "action": int(episode.actions[h])}
+        row = {"step": h - first, **_cells("state", state), "action": int(episode.actions[h])}
         row |= dict.fromkeys(_cells("next_state", state)) if over else _cells("next_state", following)
         row |= {"terminated": int(over), "reward": float(episode.rewards[h])}
         row |= {f"utility{s}": u for s, u in zip(suffixes, episode.utilities[h].tolist(), strict=True)}

@@ -107,8 +107,8 @@ class GymCMDP(PlayedCMDP):
         reward, utility: (h, observation) -> r_h, u_h (A,) in [0, 1], if they are known; None: learned from episodes.
         time_homogeneous: True if transitions and signals are the same at every step; steps then share their data.
         norm_bound: B of `Task`; None for √d.
-        least_total: a total utility that every episode is certain to reach; None for H times the least utility of a step.
-        episode_cost_max: the most that an episode can cost, as a fact; None for H times the largest cost of a step. An episode
+        least_total: a total utility that every episode is certain to reach; None for H times the least per step.
+        episode_cost_max: the most that an episode can cost, as a fact; None for H times the largest per step. An episode
             that costs more invalidates all certificates.
         state_names, action_names, units: for display.
 

@@ -87,9 +87,11 @@ def check_options(name: str, given: Mapping[str, Any], taken: Any) -> None:
 
 
 def known_agent(name: str) -> tuple[AgentFacts | None, Callable[..., Agent]]:
-    """Return the facts (None for an agent from outside) and the class of an agent."""
+    """Return the facts (None for an agent that is not registered) and the class of an agent."""
     if ":" in name:
-        return None, named_object(name)
+        found = named_object(name)
+        facts = found.facts if isinstance(found, type) and issubclass(found, Agent) else None
+        return facts if facts is not None and facts.name else None, found
     agents = registered_agents()
     if name not in agents and name.endswith(TUNED) and name.removesuffix(TUNED) in agents:
         facts, factory = agents[name.removesuffix(TUNED)]

@@ -7,11 +7,14 @@ forecast if the models disagree, or if the best policy would reach states that n
 import math
 import time
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import product
 
 import numpy as np
 
 from episafe.certify.family import Family
+from episafe.certify.replays import read_trace
 from episafe.certify.safe_agent import SafeAgent
 from episafe.core.errors import InvalidProblem
 from episafe.core.task import Problem, TableFeatures, Task
@@ -25,8 +28,9 @@ MODELS = 9  # of resampled episodes
 LENGTHS = 1_000, 3_000, 10_000  # of a run; the next one only where half of the gain was not reached
 SECONDS = 20.0  # of CPU time, after which no longer run begins
 PRIOR = 2.0  # episodes that all steps together count for at each one, where steps differ
-LARGEST = 64 << 20  # bytes of P
-UNSEEN = 0.3  # of the best policy's steps: if more are guessed, there is no forecast
+LARGEST, MOST_CALLS = 64 << 20, 200_000  # bytes of P; calls of `move`
+FEW = 10  # times that a state and action must be seen to be known
+UNSEEN = 0.3  # of the best policy's steps, or of the actions in visited states: if more are guessed, no forecast
 DISAGREE = 6.0  # times between the upper and the lower quartile of the forecasts: beyond, there is no forecast
 SMALL = 0.002  # of the incumbent's reward: a smaller gain is none
 WINDOW = 20  # episodes over which a mean says that half of the gain is there
@@ -76,12 +80,12 @@ def forecast(
     gains = [one.optimum - one.start for one in models]
     if np.median(gains) <= SMALL * max(float(np.median([one.start for one in models])), 1.0):
         return _cannot_tell("the episodes show no policy that gains more than the incumbent; try other actions")
-    guessed = float(np.median([one.guessed for one in models]))
-    if guessed > UNSEEN:
-        return _cannot_tell(
-            f"{guessed:.0%} of the steps of the best policy would be in states and actions that no episode shows; "
-            "give episodes of other policies too"
-        )
+    untried, guessed = np.median([(one.untried, one.guessed) for one in models], axis=0).tolist()
+    if max(untried, guessed) > UNSEEN:
+        what = f"{guessed:.0%} of the steps of the best policy would be in states and actions that few episodes show"
+        if untried > UNSEEN:
+            what = f"{untried:.0%} of the actions were hardly tried in the states that the episodes visit"
+        return _cannot_tell(f"{what}; give episodes of other policies too")
     began, halves, runs = time.process_time(), [math.inf] * num_models, list[Array]()
     for length in LENGTHS:
         if time.process_time() - began > SECONDS:
@@ -139,22 +143,25 @@ class Model:
     Attributes:
         problem: the model.
         start, optimum: expected rewards of the incumbent and of the best policy that keeps the limits.
-        guessed: share of the best policy's steps in states and actions that no episode shows.
+        guessed: share of the best policy's steps in states and actions that few episodes show.
+        untried: share of the actions that few episodes show, in the states that the episodes visit.
     """
 
     problem: LinearCMDP
     start: float
     optimum: float
-    guessed: float
+    guessed: float = 0.0
+    untried: float = 0.0
 
 
 def model_of(task: Task, episodes: Sequence[Episode], rng: np.random.Generator) -> Model:
     """Return a model made from a resample of episodes in canonical form; raise InvalidProblem if none can be made."""
     drawn = [episodes[i] for i in rng.integers(len(episodes), size=len(episodes))]
-    if isinstance(task.move, ListedMove) and episodes[0].trace is not None:
-        arrays, seen = _by_chance(task, task.move, drawn), None
+    visits: Array | None = None
+    if task.move is not None and episodes[0].trace is not None:
+        arrays = _by_chance(task, task.move, drawn) if isinstance(task.move, ListedMove) else _by_traces(task, drawn)
     else:
-        arrays, seen = _by_steps(task, episodes, drawn, rng)
+        arrays, visits = _by_steps(task, episodes, drawn, rng)
     m, limits = task.num_constraints, task.constraints
     observed = np.mean([one.total_utility for one in episodes], axis=0)
     utilities = arrays.pop("utility")
@@ -166,9 +173,14 @@ def model_of(task: Task, episodes: Sequence[Episode], rng: np.random.Generator) 
     slack = np.minimum(task.slacks, (incumbent - kept) * (1 - 1e-9)).tolist()
     told |= {"threshold": kept.tolist() if m > 1 else float(kept[0]), "slack": slack if m > 1 else slack[0]}
     problem = LinearCMDP(**arrays, **told, names=[one.name for one in limits] if m > 1 else ())  # type: ignore[arg-type]
-    occupied = occupancy(problem.P, problem.optimal_policy().table(), problem.task.initial_state)
-    guessed = 0.0 if seen is None else float(occupied.sum(axis=0)[seen == 0].sum() / len(problem.P))
-    return Model(problem, problem.evaluate(problem.task.incumbent)[0], problem.optimal_value(), guessed)
+    if task.move is not None and not task.is_listed:  # floors need listed states, and the agent will have none
+        problem.task = replace(problem.task, move=partial(_moved, arrays["move"]), support=None)
+    start, optimum = problem.evaluate(problem.task.incumbent)[0], problem.optimal_value()
+    if visits is None:
+        return Model(problem, start, optimum)
+    occupied, few = occupancy(problem.P, problem.optimal_policy().table(), problem.task.initial_state), visits < FEW
+    guessed = float(occupied.sum(axis=0)[few].sum() / len(problem.P))
+    return Model(problem, start, optimum, guessed, float(visits.sum(axis=1) @ few.mean(axis=1) / visits.sum()))
 
 
 def _by_chance(task: Task, move: ListedMove, episodes: Sequence[Episode]) -> Document:
@@ -194,10 +206,56 @@ def _by_chance(task: Task, move: ListedMove, episodes: Sequence[Episode]) -> Doc
     return arrays | {"initial_state": task.initial_state, "move": move, "law": law}
 
 
+def _by_traces(task: Task, episodes: Sequence[Episode]) -> Document:
+    """Return the arrays of a model of the states that any actions lead to on the chance values of each step.
+
+    Raise InvalidProblem if there are too many.
+    """
+    assert task.move is not None
+    H, A, m = task.horizon or 0, task.num_actions or 0, task.num_constraints
+    traces = [read_trace(task, one.trace) for one in episodes if one.trace is not None]
+    values = {chance_key(w): w for trace in traces for w in trace if w is not None}
+    number, W = {key: i for i, key in enumerate(values)}, len(values)
+    law, states, index = np.zeros((H, W)), [task.initial_state], {task.key(task.initial_state): 0}
+    for trace in traces:
+        for h, w in enumerate(trace):
+            if w is not None:
+                law[h, number[chance_key(w)]] += 1
+    rows, here = list[tuple[int, int, int, int, int, float, Array]](), [0]
+    for h in range(H):
+        after = dict[int, None]()
+        for s, a, w in product(here, range(A), np.flatnonzero(law[h]).tolist()):
+            following, reward, utilities = task.move(h, states[s], a, list(values.values())[w])
+            t = index.setdefault(task.key(following), len(states))
+            if t == len(states):
+                states.append(following)
+            after[t] = None
+            rows.append((h, s, a, w, t, reward, np.asarray(utilities)))
+        here = list(after)
+        if len(rows) > MOST_CALLS or 8 * H * A * len(states) ** 2 > LARGEST:
+            raise InvalidProblem(f"chance leads to more than {len(states):,} states, too many for a model")
+    shape = H, len(states), A, W
+    comes, rewards, utilities = np.full(shape, NOWHERE), np.zeros(shape), np.zeros((*shape, m))
+    for h, s, a, w, t, earned, seen in rows:
+        comes[h, s, a, w], rewards[h, s, a, w], utilities[h, s, a, w] = t, earned, seen
+    elsewhere = (comes == NOWHERE).all(axis=(2, 3))
+    comes[elsewhere] = np.nonzero(elsewhere)[1][:, None, None]  # no trace leads there
+    move = ListedMove(tuple(range(W)), comes, rewards, utilities)
+    weights = np.where((comes != NOWHERE).all(axis=2), np.maximum(law[:, None, :], elsewhere[..., None]), 0.0)
+    weights /= weights.sum(axis=2, keepdims=True)
+    P, mean, means = move.means(weights)
+    arrays = {"P": P, "reward": mean, "utility": np.array(means), "safe_policy": _incumbent(task, states), "phi": None}
+    return arrays | {"initial_state": 0, "move": move, "law": weights}
+
+
+def _moved(move: ListedMove, h: int, state: int, action: int, w: object) -> tuple[int, float, Array]:
+    return move(h, state, action, w)
+
+
 def _by_steps(
     task: Task, every: Sequence[Episode], episodes: Sequence[Episode], rng: np.random.Generator
 ) -> tuple[Document, Array]:
-    """Return the arrays of a model with the frequencies of steps, and which states and actions were seen, (S, A).
+    """Return the arrays of a model with the frequencies of steps, and how often each pair was seen, (S, A).
 
     A pair that no episode shows behaves as another action in the same state, drawn at random, or else as any pair.
     """
@@ -226,7 +284,7 @@ def _by_steps(
     )  # fmt: skip  # no policy acts there
     pooled = counts.sum(axis=0)
     visits = pooled.sum(axis=2)
-    seen = visits > 0
+    times, seen = visits.copy(), visits > 0
     known, unseen = np.argwhere(seen), np.argwhere(~seen)
     like = known[rng.integers(len(known), size=len(unseen))]
     for row, s in enumerate(unseen[:, 0].tolist()):
@@ -247,13 +305,16 @@ def _by_steps(
     if task.knows_utility:
         each = [[task.utility_at(step, state) for state in states] for step in range(H)]
         utilities = list(np.moveaxis(np.array(each), 2, 0))
-    even = np.full(A, 1 / A)
-    policy = np.array(
-        [[even if is_outside(s) else task.incumbent.probabilities(step, s) for s in states] for step in range(H)]
-    )
+    policy = _incumbent(task, states)
     features = task.features.phi if isinstance(task.features, TableFeatures) else None
     arrays = {"P": P, "reward": reward, "utility": np.array(utilities), "safe_policy": policy, "phi": features}
-    return arrays | {"initial_state": index[task.key(task.initial_state)]}, seen
+    return arrays | {"initial_state": index[task.key(task.initial_state)]}, times
+
+
+def _incumbent(task: Task, states: Sequence[State]) -> Array:
+    """Return the table (H, S, A) of the incumbent; no policy acts outside."""
+    even, act = np.full(task.num_actions or 0, 1 / (task.num_actions or 1)), task.incumbent.probabilities
+    return np.array([[even if is_outside(s) else act(h, s) for s in states] for h in range(task.horizon or 0)])
 
 
 def with_rule(problem: LinearCMDP) -> SafeAgent:
@@ -283,8 +344,6 @@ def recommend(task: Task, episodes: Sequence[Episode], seed: int = 0) -> list[st
     if task.move is not None:
         found = forecast(task, episodes, seed=seed)
         helps = "200 logged episodes of any policy: give each to agent.learn(episode) before the first deployment"
-        if not task.is_listed:
-            helps = "listed states (episafe.problems.rules.listed): proposals then depend on states, not only on steps"
         return [
             f"hindsight: {found}",
             "recommended: hindsight, es.SafeAgent(problem)",

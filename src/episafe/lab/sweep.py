@@ -1,6 +1,7 @@
 """Sweeps: every agent on every environment at every seed, run in processes or on Dask, resumed by what is missing."""
 
 import hashlib
+import inspect
 import json
 import re
 import sys
@@ -18,7 +19,7 @@ from pathlib import Path
 from episafe.core.checks import as_count, require
 from episafe.core.files import write_atomically
 from episafe.core.types import Document
-from episafe.lab.build import make_agent, make_problem, named_object
+from episafe.lab.build import known_agent, make_agent, make_problem, named_object
 from episafe.simulation.record import Record
 from episafe.simulation.run import run
 
@@ -71,12 +72,14 @@ class Job:
     def setting(self, record: Record) -> str:
         """Return what reports call this setting of the agent: its label, or its name with what differs from the paper.
 
-        Agents whose bonus was scaled down to be of use say so.
+        A bonus that is not the default of the agent's class is part of it.
         """
         if self.label:
             return self.label
-        bonus = record.settings.get("bonus", 1)
-        scaled = f" bonus={bonus:g}" if bonus != 1 and "bonus" not in dict(self.agent_options) else ""
+        taken = inspect.signature(known_agent(self.agent)[1]).parameters.get("bonus")
+        usual = 1 if taken is None else taken.default
+        bonus = record.settings.get("bonus", usual)
+        scaled = f" bonus={bonus:g}" if bonus != usual and "bonus" not in dict(self.agent_options) else ""
         return self.agent + "".join(f" {name}={value}" for name, value in self.agent_options) + scaled
 
 

@@ -89,8 +89,9 @@ class Constants:
 
     @classmethod
     def paper(cls, env: str, agent: str = "opse") -> "Constants":
-        """Return the published constants of one environment and agent; those of "linear" are in the notebook only.
+        """Return the published constants of one environment and agent.
 
+        Those of "linear", T = 20 and C_λ of Ghosh et al. are only in the notebook of the released code.
         DOPE uses only C_r and C_u; the paper does not run it on "linear".
         """
         if env not in PUBLISHED:
@@ -113,7 +114,7 @@ class Constants:
 
             one-hot:   C_r, C_u, C_†, B_† = c(1.5, 2.8, 0.5, 0.6), in units of σ;    spread = 1;  ρ = 0.4
             features:  C_r, C_u, C_†, B_† = c(0.1, 0.27, 0.07, 0.1)(H−1);            spread = 0;  ρ = 0.05
-            both:      curve = 1;  κ = 5·10⁻⁴;  C_λ = 8H²(B_† + 1)/ξ;  a bracket of κ/100
+            both:      curve = 1;  κ = 5·10⁻⁴;  C_λ = 8H²(B_†/c + 1)/ξ;  a bracket of κ/100
 
         By default c is 1. With `agent` it is the multiplier of the benchmark's `opse-tuned`, `ghosh-tuned` or
         `dope-tuned`, which allows a few violations. For `dope`, C_r = C_u = c, in units of its own bonus.

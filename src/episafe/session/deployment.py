@@ -107,8 +107,8 @@ class Deployment:
         """Record the outcome of the last action, once per step and before the next `act`.
 
         Args:
-            reward: its reward; None if the task knows it.
-            utility: its utility, or one per limit; None if the task knows it.
+            reward: its reward in [0, 1], as `move` returns it; None if the task knows it.
+            utility: its utility in [0, 1], or one per limit; None if the task knows it.
             chance: the random input of the step, if chance is exogenous.
         """
         if self._task.horizon is None:  # totals only: each call adds to them

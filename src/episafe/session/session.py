@@ -288,7 +288,8 @@ class Session:
         """Return the events of a deployment, itself the last; none if the episode has one that is pending."""
         state, found = self.state, self.state.episode_ids.get(episode_id)
         if found is not None and found not in state.pending:
-            raise InvalidEpisode(f"episode {episode_id!r} was deployed and ended as {found}: give another episode_id")
+            text = f"episode {episode_id!r} is deployment {found}, which was reported or abandoned"
+            raise InvalidEpisode(f"{text}: give another episode_id")
         if found is not None:
             return []
         old = state.num_deployed - MOST_PENDING
@@ -630,14 +631,23 @@ class Session:
         return found
 
     def export(self, path: str | Path) -> int:
-        """Write all reported episodes to a Parquet or CSV file that `es.read_episodes` reads; return how many."""
+        """Write all reported episodes to a Parquet or CSV file that `es.read_episodes` reads; return how many.
+
+        The column `episode` is the id of the deployment. `episode_id` is yours, and `policy` is the policy that acted.
+        Rewards and utilities are those that were recorded, in [0, 1] per step.
+        """
         from episafe.data.episodes import write_episodes
 
         with self._alone():
-            lines = list(self.log.read())
-        reports = [event.body for event in decode_lines(lines) if isinstance(event.body, Report)]
+            bodies = [event.body for event in decode_lines(list(self.log.read()))]
+        plans = {one.id: one for one in bodies if isinstance(one, Deploy)}
+        reports = [one for one in bodies if isinstance(one, Report)]
         episodes = [one.episode.episode(self.task.is_listed) for one in reports]
-        return write_episodes(path, episodes, self.task, [str(one.id) for one in reports])
+        facts = [
+            {"episode": str(one.id), "episode_id": plans[one.id].episode_id, "policy": plans[one.id].component}
+            for one in reports
+        ]
+        return write_episodes(path, episodes, self.task, facts)
 
     def close(self) -> None:
         """Close the log; wait for the planner."""

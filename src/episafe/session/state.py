@@ -39,8 +39,8 @@ from episafe.session.events import (
 from episafe.session.monitors import Monitors
 
 CERTIFIERS = {  # name in settings -> module, class and arguments, for audits without the agent
-    "observation": ("observation", "Observation", ("delta",)),
-    "hindsight": ("hindsight", "Hindsight", ("delta",)),
+    "observation": ("observation", "Observation", ("delta", "window")),
+    "hindsight": ("hindsight", "Hindsight", ("delta", "window", "recent")),
     "box": ("box", "Box", ("delta",)),
     "fresh-data": ("fresh_data", "FreshData", ("delta",)),
     "rollout": ("staged", "Staged", ("delta",)),
@@ -444,7 +444,7 @@ def _unstarted(settings: Document) -> Certifier | None:
         return None
     module, name, arguments = CERTIFIERS[settings["certifier"]]
     made = vars(import_module(f"episafe.certify.{module}"))[name]
-    return made(**{argument: settings[argument] for argument in arguments})
+    return made(**{argument: settings[argument] for argument in arguments if argument in settings})
 
 
 def fingerprint(task: Task) -> str:

@@ -36,6 +36,8 @@ def play_episodes(
     certifier, proposer = agent.certifier, agent.proposer
     if type(certifier) is not Hindsight:
         return compiled_mixture.play_episodes(cmdp, agent, columns, streams, start, stop)
+    if certifier.observed.window is not None or certifier.recent is not None:
+        return False
     if type(proposer) is not TraceProposer or proposer.model.signals is not None:
         return False
     if not isinstance(certifier.replays, ListedReplays) or agent.task.move is not cmdp.task.move:

@@ -27,7 +27,7 @@ def play_episodes(
 ) -> bool:
     """Play episodes `start` to `stop`; return False for other certifiers and proposers, and where totals may void."""
     certifier, proposer, k = agent.certifier, agent.proposer, start
-    if type(certifier) is not Observation or type(proposer) is not SoftmaxProposer:
+    if type(certifier) is not Observation or certifier.window is not None or type(proposer) is not SoftmaxProposer:
         return False
     may_void = (agent.task.least_totals > cmdp.task.least_totals).any()
     if may_void or proposer.model.signals is not None or columns.totals is None:
