@@ -108,8 +108,8 @@ class GymCMDP(PlayedCMDP):
         time_homogeneous: True if transitions and signals are the same at every step; steps then share their data.
         norm_bound: B of `Task`; None for √d.
         least_total: a total utility that every episode is certain to reach; None for H times the least per step.
-        episode_cost_max: the most that an episode can cost, as a fact; None for H times the largest per step. An episode
-            that costs more invalidates all certificates.
+        episode_cost_max: the most that an episode can cost, as a fact; None for H times the largest per step. An
+            episode that costs more invalidates all certificates.
         state_names, action_names, units: for display.
 
     Attributes:
