@@ -2,7 +2,7 @@
 
     python benchmarks/strangers.py forecast
 
-Half of the gain: the first episode from which on 20 deployed policies have in the mean half of what the optimum gains.
+Half of the gain: the middle of the first 20 deployed policies that have on average half of what the optimum gains.
 Target: the median of the runs within a factor of 2 of the forecast on 6 of 8 problems and never beyond 4, or the
 forecast says that it cannot tell.
 """

@@ -33,7 +33,7 @@ FEW = 10  # times that a state and action must be seen to be known
 UNSEEN = 0.3  # of the best policy's steps, or of the actions in visited states: if more are guessed, no forecast
 DISAGREE = 6.0  # times between the upper and the lower quartile of the forecasts: beyond, there is no forecast
 SMALL = 0.002  # of the incumbent's reward: a smaller gain is none
-WINDOW = 20  # episodes over which a mean says that half of the gain is there
+WINDOW = 20  # episodes over which gains are averaged
 SHOWN = 100, 300, 1_000  # episodes at which gains are given
 
 
@@ -119,10 +119,10 @@ def _mean_at(values: Array, k: int) -> float:
 
 
 def half_way(values: Array) -> float:
-    """Return the first episode (from 1) from which on the mean of `WINDOW` gains is at least half, or inf."""
+    """Return the middle of the first `WINDOW` episodes whose mean gain is at least half, or inf."""
     sums = np.concatenate([[0.0], np.cumsum(values)])
     reached = np.flatnonzero((sums[WINDOW:] - sums[:-WINDOW]) / WINDOW >= 0.5)
-    return float(reached[0] + 1) if len(reached) else math.inf
+    return float(reached[0] + WINDOW // 2) if len(reached) else math.inf
 
 
 def count(episodes: float) -> str:
