@@ -233,7 +233,7 @@ def strangers(quick: bool, each: logs.Each) -> None:
     """Print the share of the way on four systems through Gymnasium."""
     print("\nstrangers: Hindsight through Gymnasium, share of the way from incumbent to optimum")
     for name in PROBLEMS:
-        runs = each(stranger, [(name, 300 if quick else 1000, FIRST_SEED + i) for i in range(2 if quick else 20)])
+        runs = each(stranger, [(name, 300 if quick else 1000, FIRST_SEED + i) for i in range(2 if quick else 8)])
         show(np.array([shares for shares, _, _ in runs]), TARGETS.get(name, {}), name)
         violated = sum(least < -1e-9 for _, least, _ in runs)
         check(f"{name}, runs with a violation at most 5 %", f"{violated} of {len(runs)}", violated <= 0.05 * len(runs))
