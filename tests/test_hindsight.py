@@ -675,3 +675,31 @@ def test_a_session_with_blocks_reopens_and_is_audited(certifier, tmp_path):
     with es.open(tmp_path, es.SafeAgent(shop, certifier(window=20))) as session:
         assert session.bounds() == bounds
     assert es.audit(tmp_path).passed and es.audit(tmp_path, es.SafeAgent(shop, certifier(window=20))).passed
+
+
+def test_floors_are_refused_where_nothing_is_sure_and_supports_are_part_of_a_session(tmp_path):
+    with pytest.raises(es.Infeasible, match="or state the support"):
+        es.SafeAgent(es.make("tabular", seed=0), es.certify.Box(), floor=0.5)
+    shop = es.make("inventory", seed=0)
+    both = es.certify.Both(es.certify.Hindsight(), es.certify.Budget(28, incumbent_least=12.6))
+    assert es.SafeAgent(shop, both, floor=8.0).task.floors == 8.0
+
+    def agent(values):
+        move = shop.task.move
+        task = replace(
+            shop.task, move=lambda h, s, a, w: move(h, s, a, w), support=lambda h, s: list(move.values)[:values]
+        )
+        return es.SafeAgent(task)
+
+    es.open(tmp_path, agent(3)).close()
+    with pytest.raises(es.InvalidProblem, match="began with"):
+        es.open(tmp_path, agent(7))
+
+
+def test_names_of_proposals_count_candidates_and_not_delta():
+    task = es.make("tabular", seed=0).task
+    certifier = es.certify.Observation(window=50)
+    certifier.start(replace(task, constraints=(replace(task.constraints[0], threshold=0.0),)))
+    for number in (1, 2, 3):  # none needs a proof, or δ
+        assert certifier.number_of_next == number
+        certifier.add(Candidate(f"proposal-{number}", task.incumbent, 1.0))

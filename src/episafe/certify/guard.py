@@ -231,7 +231,8 @@ class Budget(Certifier):
     def sure_totals(self, candidate: Candidate) -> Array:
         """Return totals (m,) that no episode of a policy falls below: stated, or by its replays over the support."""
         known = self.x if candidate.name == INCUMBENT else np.maximum(self.least, super().sure_totals(candidate))
-        found = self.replays.least_totals(candidate.policy, sure=True) if self.uses_traces else None
+        replayed = self.uses_traces and self.task.move is not None
+        found = self.replays.least_totals(candidate.policy, sure=True) if replayed else None
         return known if found is None else np.maximum(known, found)
 
     def refusal(self, plan: Plan) -> str:
@@ -372,6 +373,14 @@ class Both(Certifier):
         first, guard = self.first.settings(), self.guard.settings()
         statement = f"(1) {first.pop('statement', '')}. (2) {guard.pop('statement')}"
         return {**first, "certifier": self.name, "parts": [first, guard], "statement": statement}
+
+    def least_totals(self, policy: Policy) -> Array | None:
+        """Return the least totals (m,) that are certain under a policy."""
+        return self.first.least_totals(policy)
+
+    def sure_totals(self, candidate: Candidate) -> Array:
+        """Return totals (m,) that no episode of a policy falls below."""
+        return np.maximum(self.first.sure_totals(candidate), self.guard.sure_totals(candidate))
 
     def add(self, candidate: Candidate) -> None:
         """Put a candidate on trial."""

@@ -446,14 +446,14 @@ class ReplayTrials(Trials):
             self.plain.begin(row, candidate.name)
         return row
 
-    def begin_block(self) -> int:
+    def begin_block(self) -> None:
         """Begin the sequences of all candidates again, in all accounts."""
         floors = self.accounts
         if floors is not self.plain:
             self.accounts = self.plain
             super().begin_block()
             self.accounts = floors
-        return super().begin_block()
+        super().begin_block()
 
     def withdraw(self, name: str) -> int:
         """End the trial of a candidate in all accounts; return its row, or −1 if it has none."""

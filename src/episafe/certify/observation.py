@@ -62,7 +62,7 @@ class Observation(Certifier):
 
     def __init__(self, delta: float = 0.05, window: int | None = None) -> None:
         self.delta, self.window = as_probability("delta", delta), None if window is None else as_count("window", window)
-        self.num_deployed = self._left_out = 0  # deployments; candidates of earlier blocks that were not begun again
+        self.num_deployed = self._num_added = 0  # deployments; candidates so far, by which proposals are named
         self.num_episodes = self.trial_began = self.trial_ends = 0
         self._promised = math.nan  # the reward of the newest candidate, by its proposer
         self._shortfalls = np.zeros((len(set(KINDS)), 2))  # of each kind: how far the last one fell short, and when
@@ -93,7 +93,7 @@ class Observation(Certifier):
     @property
     def number_of_next(self) -> int:
         """Return the number of the next candidate, by which proposals are named."""
-        return self._left_out + self.accounts.num_candidates + 1
+        return self._num_added + 1
 
     def settings(self) -> Settings:
         """Return delta and the statement."""
@@ -230,6 +230,7 @@ class Observation(Certifier):
 
     def add(self, candidate: Candidate) -> None:
         """Put a candidate on trial; a user's candidate or an early proposal is assumed to earn the largest reward."""
+        self._num_added += 1
         if EARNED in candidate.statistics:
             self._cut_promises(candidate.statistics[EARNED])
         is_proposal = candidate.name.startswith(PROPOSAL)
@@ -271,7 +272,7 @@ class Observation(Certifier):
         self.accounts.expect(deployment, [row for row in map(self.accounts.row, plan.parts.names) if row >= 0])
         self.num_deployed += 1
         if self.begins_block:
-            self._left_out += self.trials.begin_block()
+            self.trials.begin_block()
 
     def evidence(self, deployment: int, episode: Episode) -> Evidence:
         """Return the share of each component and the total utility. Raise if no component could act like this."""

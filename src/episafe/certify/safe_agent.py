@@ -72,7 +72,8 @@ class SafeAgent(Agent):
             certifier = without_traces if task.move is None else Hindsight(delta)
         self.certifier, self.level, self.uses_traces = certifier, certifier.level, certifier.uses_traces
         certifier.start(task)
-        if task.move is not None and (why := certifier.below_floor(Candidate(INCUMBENT, task.incumbent))):
+        told = task.num_actions is not None  # an opaque incumbent is assumed to keep the floor
+        if told and (why := certifier.below_floor(Candidate(INCUMBENT, task.incumbent))):
             raise Infeasible(f"{why}: lower the floor, use another incumbent, or state the support")
         if proposer is None and isinstance(certifier, Budget):
             proposer = Proposer() if task.move is None else Ladder()

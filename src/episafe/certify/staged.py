@@ -35,6 +35,9 @@ class Staged(Observation):
     name: ClassVar[str] = "rollout"
     trials: Race
 
+    def __init__(self, delta: float = 0.05) -> None:
+        super().__init__(delta)  # without blocks
+
     def start(self, task: Task) -> None:
         """Begin with the incumbent alone."""
         self.task = task
@@ -68,6 +71,7 @@ class Staged(Observation):
 
     def add(self, candidate: Candidate) -> None:
         """Put a candidate on trial. Those before the first deployment share half of δ equally; later ones have δ_j."""
+        self._num_added += 1
         self.trials.add(candidate)
         self.accounts.share_delta()
 

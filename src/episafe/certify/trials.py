@@ -121,17 +121,12 @@ class Trials:
         rows = [i for i in range(1, self.num_shared) if i not in (self.base, payer)]
         return min(rows, key=lambda i: self.score(i) - shortfall[i])
 
-    def begin_block(self) -> int:
-        """Begin the sequences of all candidates again, with the full δ; return how many candidates are left out.
-
-        The candidate that seems best has the largest δ_j.
-        """
-        accounts, before = self.accounts, self.accounts.num_candidates
+    def begin_block(self) -> None:
+        """Begin the sequences of all candidates again, with the full δ; the one that seems best has the largest δ_j."""
+        accounts = self.accounts
         accounts.num_candidates = 0
         for i in sorted(accounts.rows[1:], key=self.score, reverse=True):
             accounts.begin(i, accounts.names[i], accounts.wealth.least[i])
-        self.base = self.base if accounts.is_certified(self.base) else 0
-        return before - accounts.num_candidates
 
     def withdraw(self, name: str) -> int:
         """End the trial of a candidate; return its row, or −1 if it has none."""

@@ -165,14 +165,15 @@ def model_of(task: Task, episodes: Sequence[Episode], rng: np.random.Generator) 
     m, limits = task.num_constraints, task.constraints
     observed = np.mean([one.total_utility for one in episodes], axis=0)
     utilities = arrays.pop("utility")
-    told = {"utility": utilities[0] if m == 1 else list(utilities), "time_homogeneous": task.time_homogeneous}
-    free = LinearCMDP(**arrays, **told, threshold=0.0 if m == 1 else [0.0] * m)  # type: ignore[arg-type]
+    same = arrays.pop("time_homogeneous", task.time_homogeneous)
+    told = {"utility": utilities[0] if m == 1 else list(utilities), "time_homogeneous": same}
+    free = LinearCMDP(**arrays, **told, threshold=0.0 if m == 1 else [0.0] * m)
     incumbent = np.atleast_1d(free.evaluate(free.task.incumbent)[1])
     surplus = np.maximum(observed - task.thresholds, task.slacks)
     kept = np.maximum(incumbent - surplus, 1e-6)
     slack = np.minimum(task.slacks, (incumbent - kept) * (1 - 1e-9)).tolist()
     told |= {"threshold": kept.tolist() if m > 1 else float(kept[0]), "slack": slack if m > 1 else slack[0]}
-    problem = LinearCMDP(**arrays, **told, names=[one.name for one in limits] if m > 1 else ())  # type: ignore[arg-type]
+    problem = LinearCMDP(**arrays, **told, names=[one.name for one in limits] if m > 1 else ())
     if task.move is not None and not task.is_listed:  # floors need listed states, and the agent will have none
         problem.task = replace(problem.task, move=partial(_moved, arrays["move"]), support=None)
     start, optimum = problem.evaluate(problem.task.incumbent)[0], problem.optimal_value()
@@ -225,7 +226,10 @@ def _by_traces(task: Task, episodes: Sequence[Episode]) -> Document:
     for h in range(H):
         after = dict[int, None]()
         for s, a, w in product(here, range(A), np.flatnonzero(law[h]).tolist()):
-            following, reward, utilities = task.move(h, states[s], a, list(values.values())[w])
+            try:
+                following, reward, utilities = task.move(h, states[s], a, list(values.values())[w])
+            except Exception:  # of a user's function: this value does not come here
+                continue
             t = index.setdefault(task.key(following), len(states))
             if t == len(states):
                 states.append(following)
@@ -238,14 +242,14 @@ def _by_traces(task: Task, episodes: Sequence[Episode]) -> Document:
     comes, rewards, utilities = np.full(shape, NOWHERE), np.zeros(shape), np.zeros((*shape, m))
     for h, s, a, w, t, earned, seen in rows:
         comes[h, s, a, w], rewards[h, s, a, w], utilities[h, s, a, w] = t, earned, seen
-    elsewhere = (comes == NOWHERE).all(axis=(2, 3))
+    elsewhere = (comes == NOWHERE).any(axis=2).all(axis=2)
     comes[elsewhere] = np.nonzero(elsewhere)[1][:, None, None]  # no trace leads there
     move = ListedMove(tuple(range(W)), comes, rewards, utilities)
     weights = np.where((comes != NOWHERE).all(axis=2), np.maximum(law[:, None, :], elsewhere[..., None]), 0.0)
     weights /= weights.sum(axis=2, keepdims=True)
     P, mean, means = move.means(weights)
     arrays = {"P": P, "reward": mean, "utility": np.array(means), "safe_policy": _incumbent(task, states), "phi": None}
-    return arrays | {"initial_state": 0, "move": move, "law": weights}
+    return arrays | {"time_homogeneous": False, "initial_state": 0, "move": move, "law": weights}
 
 
 def _moved(move: ListedMove, h: int, state: int, action: int, w: object) -> tuple[int, float, Array]:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from importlib import import_module
+from itertools import product
 from typing import Any
 
 import msgspec
@@ -20,6 +21,7 @@ from episafe.core.errors import DamagedLog, InvalidProblem
 from episafe.core.policy import Mixture, Policy
 from episafe.core.task import TableFeatures, Task
 from episafe.core.types import INCUMBENT, Array, Document, Episode, Plan, State
+from episafe.problems.moves import ListedMove
 from episafe.session.events import (
     START_HASH,
     Abandon,
@@ -448,13 +450,16 @@ def _unstarted(settings: Document) -> Certifier | None:
 
 
 def fingerprint(task: Task) -> str:
-    """Return a hash of what the task says besides limits and incumbent: sizes, start, known signals, features."""
+    """Return a hash of what the task says besides limits and incumbent: sizes, start, signals, features, support."""
     phi = task.features.phi if isinstance(task.features, TableFeatures) else None
-    tables = [one for one in (task.reward, task.utilities, phi) if isinstance(one, np.ndarray)]
+    moves = (task.move.next_states, task.move.utilities) if isinstance(task.move, ListedMove) else ()
+    tables = [one for one in (task.reward, task.utilities, phi, *moves) if isinstance(one, np.ndarray)]
+    places = product(range(task.horizon or 0), range(task.num_states or 0)) if task.support and not moves else ()
     parts = [
         repr((task.horizon, task.num_actions, task.num_states, task.initial_state, task.time_homogeneous)),
         repr([one.name for one in task.constraints]),
         f"{type(task.features).__name__} {task.dim} {task.move is not None} {task.carry is not None} {task.norm_bound}",
+        repr([list(task.support(*place)) for place in places]) if task.support is not None else "",
         *(hashlib.sha256(np.ascontiguousarray(one).tobytes()).hexdigest() for one in tables),
     ]
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()
