@@ -67,6 +67,7 @@ class Rules(NamedTuple):
         return pi if self.entropy == RELEASED_ENTROPY else float(self.entropy == ENTROPY)
 
 
+MOST_UNSEEN = 10_000  # answers of a policy at states not seen before that are kept
 TEXT = Rules()
 RELEASED = Rules(ends=False, entropy=RELEASED_ENTROPY, extra_steps=1.0, incumbent_first=True)
 GHOSH = Rules(pessimistic=False, fallback=False)
@@ -140,13 +141,18 @@ class SoftmaxPolicy(Policy):
         self, model: SoftmaxModel, scales: Scales, kept: dict[str, Array], rows: Sequence[dict[Hashable, Array]] = ()
     ) -> None:
         self._model, self._scales, self._rows = model, scales, rows
+        self._unseen: dict[tuple[int, Hashable], Array] = {}  # answers at other states, where they are told apart
         self._kept = {name: array.copy() for name, array in kept.items()}
 
     def probabilities(self, h: int, state: State) -> Array:
         """Return π_h(·|state), shape (A,)."""
         model, kept, scales, A = self._model, self._kept, self._scales, self._model.num_actions
-        if self._rows and (known := self._rows[h].get(model.task.key(state))) is not None:
-            return known
+        if self._rows:
+            key = model.task.key(state)
+            known = self._rows[h].get(key)
+            known = self._unseen.get((h, key)) if known is None else known
+            if known is not None:
+                return known
         told = np.vstack([model.task.reward_at(h, state), model.task.utility_at(h, state)])
         if self._rows:
             phi, theta, PV = np.eye(A), np.zeros((len(told), A)), np.zeros((1 + len(told), A))
@@ -160,6 +166,8 @@ class SoftmaxPolicy(Policy):
         if model.signals is not None and not is_outside(state):
             told = model.signals.estimate(theta.reshape(len(told), -1), phi, own, told)
         row: Array = act(told, beta, PV, scales, kept["lam"], model.horizon - 1 - h)
+        if self._rows and len(self._unseen) < MOST_UNSEEN:
+            self._unseen[h, key] = row
         return row
 
     def document(self) -> Document:
