@@ -21,6 +21,7 @@ from episafe.kernels.replay import add_moves, reach
 from episafe.kernels.tabular_optimum import Points, best_mixture, greedy_actions, markov_policy, occupancy
 from episafe.linear.planner import SoftmaxProposer
 
+MOST_GUARDED = 300  # traces up to which guarded proposals are offered where no floor is demanded
 AFTER_ALARM = 14  # traces that a restart keeps
 ROUNDS = 3  # of raising the aim where replays say that a proposal falls short of it
 MOST_TRACES = 2048  # that a proposal is replayed on, the newest ones
@@ -121,7 +122,8 @@ class TraceProposer(SoftmaxProposer):
         """
         task, one_hot, first = self.task, np.eye(self.task.num_actions or 0), max(self.num_traces - MOST_TRACES, 0)
         kernel, signals, start, as_policy = self.law()
-        for guard in self.guards:
+        demanded = self.guards[0] is not None
+        for guard in self.guards if demanded or self.num_traces <= MOST_GUARDED else self.guards[:1]:
 
             @cache
             def greedy(weights: bytes, guard: Guard | None = guard) -> tuple[Array, IntArray]:

@@ -39,6 +39,7 @@ from episafe.core.types import (
     is_outside,
 )
 
+MOST_RECENT = 1000  # states whose cells are kept
 Cell = Callable[[Any], Hashable]  # state -> the group that it belongs to
 
 
@@ -286,8 +287,19 @@ class Task:
         """Return the key that one-hot features use for a state: the state, its cell, or the bytes of an array."""
         if self.num_states is not None:
             return index_of(state)
-        found = state if self._cell is None or is_outside(state) else self._cell(state)
+        found: Any = state
+        if self._cell is not None and not is_outside(state):
+            last, found = self._recent.get(id(state), (None, None))
+            if last is not state:  # the same object is asked for several times: by policies, evidence and learning
+                found = self._cell(state)
+                if len(self._recent) >= MOST_RECENT:
+                    self._recent.clear()
+                self._recent[id(state)] = state, found
         return (found.dtype.str, found.shape, found.tobytes()) if isinstance(found, np.ndarray) else found
+
+    @cached_property
+    def _recent(self) -> dict[int, tuple[State, Any]]:
+        return {}
 
     @cached_property
     def _cell(self) -> Cell | None:

@@ -40,7 +40,8 @@ class Box:
         """Return the observation in [0, 1]^n, as plain numbers: they are faster than NumPy's for a few axes."""
         x, axes = observation if isinstance(observation, np.ndarray) else flat(observation), self.axes
         numbers = (x if x.ndim == 1 else x.ravel()).tolist()
-        found = [min(max((y - low) / width, 0.0), 1.0) for y, (low, width) in zip(numbers, axes, strict=False)]
+        scaled = [(y - low) / width for y, (low, width) in zip(numbers, axes, strict=False)]
+        found = [z if 0.0 <= z <= 1.0 else min(max(z, 0.0), 1.0) for z in scaled]
         if len(numbers) != len(axes) or math.isnan(sum(found)):
             raise InvalidProblem(f"an observation must be {len(axes)} finite numbers, got {observation!r}")
         return found
