@@ -250,7 +250,8 @@ def benchmark_page(
             }
         )
     sets = "one set" if len(places) == 1 else f"{len(places)} sets"
-    intro = f"{version}: {len({row.agent for row in rows})} agents on {sets} of problems."
+    number = len({row.agent for row in rows})
+    intro = f"{version}: {number} {'agent' if number == 1 else 'agents'} on {sets} of problems."
     reasons = [f"{agent} cannot play {name}: {reason}" for (agent, name), reason in left_out.items()]
     return render("benchmark.html", title="Benchmark", intro=intro, places=places, left_out=reasons)
 
