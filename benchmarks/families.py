@@ -7,6 +7,7 @@ its law. The optimum and the values of what is deployed come from the listed pro
 """
 
 import math
+import time
 from functools import cache
 
 import gymnasium
@@ -92,13 +93,24 @@ def curve(name, seed):
 
     problem = es.from_gymnasium(CallCentreEnv(), horizon=12, incumbent=largest, threshold=LIMIT, slack=SLACK)
     problem.seed(seed)
-    agent, rng, shares, least = AGENTS[name](problem), np.random.default_rng(seed), [], math.inf
-    for _ in range(NUM_EPISODES):
+    return shares_of_run(problem, AGENTS[name](problem), value, (start, optimum, LIMIT), NUM_EPISODES, seed)[:2]
+
+
+def shares_of_run(problem, agent, value, levels, num_episodes, seed):
+    """Return the share of the way before each episode, the least utility over the limit, and the slowest plan.
+
+    `value` returns the exact reward and utility of a policy; `levels` are the rewards of incumbent and optimum, and b.
+    """
+    (start, optimum, limit), rng, shares = levels, np.random.default_rng(seed), []
+    least, slowest = math.inf, 0.0
+    for _ in range(num_episodes):
+        began = time.process_time()
         plan = agent.plan()
+        slowest = max(slowest, time.process_time() - began)
         mixture = plan.policy if isinstance(plan.policy, es.Mixture) else es.Mixture([plan.policy], [1.0])
         reward, utility = mixture.weights @ [value(one) for one in mixture.components]
         shares.append((reward - start) / (optimum - start))
-        least = min(least, utility - LIMIT)
+        least = min(least, utility - limit)
         component, policy = mixture.draw(rng)
         agent.learn(problem.play(policy, rng, component), plan.id)
-    return np.array(shares), least
+    return np.array(shares), least, slowest

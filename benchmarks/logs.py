@@ -337,9 +337,9 @@ def speed(quick, each):
         check(f"states are {name}, at most 1 s", f"{took:.2f} s of CPU", took <= 1)
 
 
-def main():
-    """Run the named parts."""
-    every = {one.__name__: one for one in (coverage, margin, rollout, observation, tails, speed)}
+def run_parts(*parts):
+    """Run the parts that are named on the command line, or all."""
+    every = {one.__name__: one for one in parts}
     parser = argparse.ArgumentParser()
     parser.add_argument("parts", nargs="*", choices=[[], *every], default=[])
     parser.add_argument("--quick", action="store_true")
@@ -355,4 +355,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    run_parts(coverage, margin, rollout, observation, tails, speed)

@@ -9,11 +9,8 @@ of rules, and two rules beside the planner (`families.py`). bets: `Observation` 
 `forecast.py`. Intervals are bootstrap intervals of 95 %. The full form takes about an hour of CPU.
 """
 
-import argparse
 import math
-import time
 from collections.abc import Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -167,7 +164,6 @@ def curve(rules: Rules, limit: float, exact: es.LinearCMDP, num_episodes: int, s
         move=move,
     )
     problem.seed(seed)
-    agent, rng = es.SafeAgent(problem), np.random.default_rng(seed)
     start, optimum, names = exact.evaluate(exact.task.incumbent)[0], exact.optimal_value(), exact.task.state_names
     values: dict[int, tuple[object, tuple[float, float]]] = {}
 
@@ -178,18 +174,8 @@ def curve(rules: Rules, limit: float, exact: es.LinearCMDP, num_episodes: int, s
             values[id(policy)] = policy, exact.evaluate(np.array(table))
         return values[id(policy)][1]
 
-    shares, least, slowest = [], math.inf, 0.0
-    for _ in range(num_episodes):
-        began = time.process_time()
-        plan = agent.plan()
-        slowest = max(slowest, time.process_time() - began)
-        mixture = plan.policy if isinstance(plan.policy, es.Mixture) else es.Mixture([plan.policy], [1.0])
-        reward, utility = mixture.weights @ [value(one) for one in mixture.components]
-        shares.append((reward - start) / (optimum - start))
-        least = min(least, utility - limit)
-        component, policy = mixture.draw(rng)
-        agent.learn(problem.play(policy, rng, component), plan.id)
-    return np.array(shares), least, slowest
+    levels = start, optimum, limit
+    return families.shares_of_run(problem, es.SafeAgent(problem), value, levels, num_episodes, seed)
 
 
 def stranger(name: str, num_episodes: int, seed: int) -> tuple[Array, float, float]:
@@ -270,18 +256,5 @@ def forecast(quick: bool, each: logs.Each) -> None:
     check("6 of 8 within 2 times, none beyond 4", text, within[0] >= 6 and within[1] == len(ratios))
 
 
-def main() -> None:
-    """Run the named parts."""
-    every = {one.__name__: one for one in (examples, strangers, blackbox, bets, forecast)}
-    parser = argparse.ArgumentParser()
-    parser.add_argument("parts", nargs="*", choices=[[], *every], default=[])
-    parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--jobs", type=int, default=1)
-    told = parser.parse_args()
-    with ProcessPoolExecutor(told.jobs) as pool:
-        for name in told.parts or every:
-            every[name](told.quick, lambda function, given: list(pool.map(function, *zip(*given, strict=True))))
-
-
 if __name__ == "__main__":
-    main()
+    logs.run_parts(examples, strangers, blackbox, bets, forecast)
