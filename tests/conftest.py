@@ -1,5 +1,7 @@
 """Small problems that many tests share."""
 
+import random
+import secrets
 from collections.abc import Callable
 from typing import Any
 
@@ -10,6 +12,14 @@ import episafe as es
 import oracles
 
 Drawn = tuple[es.LinearCMDP, dict[str, Any]]
+
+
+@pytest.fixture(autouse=True)
+def fixed_secrets(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Draw the secrets of sessions and environments from the test's name: no test passes or fails by chance."""
+    drawn = random.Random(request.node.nodeid)
+    monkeypatch.setattr(secrets, "token_hex", lambda size=16: drawn.randbytes(size).hex())
+    monkeypatch.setattr(secrets, "randbelow", drawn.randrange)
 
 
 @pytest.fixture
