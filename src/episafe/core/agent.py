@@ -153,23 +153,14 @@ class Agent(ABC):
 
 
 @dataclass(frozen=True)
-class Seen:
-    """The observed results of a policy: number of episodes, mean and variance of utilities and reward, (m + 1,)."""
-
-    policy: Policy
-    number: int
-    means: Array
-    variances: Array
-
-
-@dataclass(frozen=True)
 class Goal:
     """What a proposer should aim at; the last four fields are for proposers that use the results of whole policies."""
 
     utilities: Array  # the expected utilities to reach by the proposer's estimate, (m,)
     optimism: float = 0.0  # scale of an extra bonus on the reward, to go and see more
     boldness: float = 1.0  # factor on the proposer's bonus; below 1 for proposals that trust the data
-    seen: tuple[Seen, ...] = ()  # of every policy so far, the one that acts first
+    # every policy so far, the one that acts first: number, mean and Σ(x − mean)² of utilities and reward, (m + 1, 3)
+    seen: tuple[tuple[Policy, Array], ...] = ()
     log_term: float = 0.0  # ln(1/δ_j) of the next candidate
     first_weight: float = 1.0  # with which its trial begins
     ahead: float = 0.0  # episodes for which a gain lasts
