@@ -4,7 +4,7 @@ The arithmetic is in budget.py. This file computes the replays for it and choose
 """
 
 from calendar import monthrange
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import date
 from typing import ClassVar, Literal
@@ -16,10 +16,10 @@ from episafe.certify.evidence import admits
 from episafe.certify.replays import replays_of
 from episafe.certify.trials import PROPOSAL, named
 from episafe.core.agent import WEIGHT, Candidate, Certifier, Evidence, Goal, Proposer, plan_of
-from episafe.core.checks import TOLERANCE, as_count, as_probability, require
+from episafe.core.checks import TOLERANCE, as_array, as_count, as_probability, require
 from episafe.core.errors import Infeasible, InvalidEpisode
 from episafe.core.policy import Mixture, Policy
-from episafe.core.task import Constraint, Task
+from episafe.core.task import Constraint, Task, per_limit
 from episafe.core.types import INCUMBENT, Array, Episode, PerLimit, Plan, Settings
 
 Form = Literal["replay", "sure", "relative"]
@@ -91,7 +91,7 @@ class Budget(Certifier):
         require(calendar in (None, "month") or callable(calendar), text)
         self.window, self.form, self.calendar = as_count("window", window), form, calendar
         self.alpha = as_probability("alpha", alpha)
-        self._given = incumbent_least, least
+        self._given = {"incumbent_least": incumbent_least, "least": least}
         self.uses_traces = form != "sure"
         self.replay_prefix = GUARD if self.uses_traces else None
         self.candidates: dict[str, Candidate] = {}
@@ -108,7 +108,10 @@ class Budget(Certifier):
     def start(self, task: Task) -> None:
         """Bind the certifier to a task."""
         self.task, m = task, task.num_constraints
-        x, least = (np.zeros(m) if one is None else per_limit(one, task) for one in self._given)
+        x, least = (
+            as_array(name, per_limit(name, 0.0 if one is None else one, task.limit_names, for_all=True), (m,))
+            for name, one in self._given.items()
+        )
         self.least = np.maximum(least, task.least_totals)
         self.x = self.least if self.form == "relative" else x
         self._require_reach(task.constraints)
@@ -491,12 +494,6 @@ def mixed(task: Task, parts: dict[str, tuple[Policy, float]], rest: float) -> Pl
     if rest <= TOLERANCE:
         return Plan(policies[0] if len(parts) == 1 else Mixture(policies, weights, tuple(parts)), "search")
     return Plan(Mixture([*policies, task.incumbent], [*weights, rest], (*parts, INCUMBENT)), "search")
-
-
-def per_limit(value: PerLimit, task: Task) -> Array:
-    """Return a total of a user as one number per limit, (m,)."""
-    given = [value[one.name] for one in task.constraints] if isinstance(value, Mapping) else value
-    return np.array(np.broadcast_to(np.asarray(given, dtype=np.float64), (task.num_constraints,)))
 
 
 def month_of(episode_id: str) -> tuple[str, int]:
