@@ -8,9 +8,8 @@ import pytest
 from scipy.stats import binomtest
 
 import episafe as es
-from episafe.certify.floors import excesses, guard
 from episafe.certify.replays import ListedReplays, Replays, read_trace
-from episafe.certify.traces import TraceProposer, empirical_model
+from episafe.certify.traces import TraceProposer, empirical_model, excesses, guard
 from episafe.core.agent import Candidate
 from episafe.core.task import Task
 from episafe.envs.real import Inventory
