@@ -53,7 +53,6 @@ class Box(Certifier):
     """
 
     name: ClassVar[str] = "box"
-    invalid_reason: str = ""
 
     def __init__(self, delta: float = 0.05) -> None:
         self.delta = as_probability("delta", delta)
@@ -101,7 +100,7 @@ class Box(Certifier):
 
     def void(self, reason: str) -> None:
         """Deploy the incumbent alone from now on."""
-        self.invalid_reason = reason
+        super().void(reason)
         self._plan_again()
 
     def _plan_again(self) -> None:
@@ -175,9 +174,7 @@ class Box(Certifier):
         tighten(self.counts, math.log(self.counts.size / self.delta), self.lower, self.upper)
         self.next_plan = max(self.num_episodes + 1, math.ceil(GROWTH * self.num_episodes))
         if self._is_empty():
-            self.invalid_reason = (
-                "no kernel fits the observed transitions: episodes are not independent, or the system drifts"
-            )
+            super().void("no kernel fits the observed transitions: episodes are not independent, or the system drifts")
         self._plan_again()
 
     # plans

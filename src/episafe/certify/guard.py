@@ -71,7 +71,6 @@ class Budget(Certifier):
 
     name: ClassVar[str] = "budget"
     level = "window"
-    invalid_reason: str = ""
     warning: str = ""
 
     def __init__(
@@ -201,7 +200,7 @@ class Budget(Certifier):
         parts = {name: (self.candidates[name].policy, w) for name, w in self.target.items() if name in self.candidates}
         if self.invalid_reason or not parts:
             return self.fallback(self.invalid_reason or "there is no candidate")
-        return self.guarded(mixed(self.task, parts, 1.0 - sum(weight for _, weight in parts.values())))
+        return self.guarded(mixed(self.task, parts))
 
     def guarded(self, plan: Plan) -> Plan:
         """Return a plan with as much weight as the windows allow; the incumbent has the rest."""
@@ -212,7 +211,7 @@ class Budget(Certifier):
         if share < 1:
             each = zip(plan.parts.names, plan.parts.components, (share * plan.parts.weights).tolist(), strict=True)
             parts = {name: (policy, weight) for name, policy, weight in each if name != INCUMBENT}
-            plan = replace(mixed(self.task, parts, 1.0 - sum(weight for _, weight in parts.values())), lam=plan.lam)
+            plan = replace(mixed(self.task, parts), lam=plan.lam)
         return replace(plan, bounds=self.proves(plan), level="window")
 
     def share(self, plan: Plan) -> float:
@@ -332,10 +331,6 @@ class Budget(Certifier):
         self.task = replace(self.task, constraints=tuple(constraints))
         self.windows.change(self.task.thresholds)
 
-    def void(self, reason: str) -> None:
-        """Note that an assumption was contradicted: the incumbent acts from now on."""
-        self.invalid_reason = self.invalid_reason or reason
-
 
 class Both(Certifier):
     """Certifies plans by both a statistical certifier, which chooses, and a budget, which limits the weights.
@@ -354,6 +349,7 @@ class Both(Certifier):
         text = "Both needs a statistical certifier and a Budget: es.certify.Both(Hindsight(), Budget(…))"
         require(isinstance(guard, Budget) and not isinstance(first, Budget), text)
         self.first, self.guard, self.level = first, guard, first.level
+        self.parts = first, guard
         self.uses_traces = first.uses_traces or guard.uses_traces
         self.replay_prefix = guard.replay_prefix or first.replay_prefix
 
@@ -365,11 +361,6 @@ class Both(Certifier):
         self.task = task
         self.first.start(task)
         self.guard.start(task)
-
-    def use_salt(self, salt: str) -> None:
-        """Use this private salt for the random draws of replays."""
-        self.first.use_salt(salt)
-        self.guard.use_salt(salt)
 
     def settings(self) -> Settings:
         """Return the settings of both and both statements."""
@@ -423,10 +414,6 @@ class Both(Certifier):
         """Return why a plan may not be deployed next; "" if both allow it."""
         return self.first.refusal(plan) or self.guard.refusal(plan)
 
-    def announce(self, episode_id: str) -> None:
-        """Note the id of the next deployment."""
-        self.guard.announce(episode_id)
-
     def deployed(self, deployment: int, plan: Plan, component: int | None = None) -> None:
         """Count a deployment as the worst case until it is reported."""
         self.first.deployed(deployment, plan, component)
@@ -440,11 +427,6 @@ class Both(Certifier):
         """Pass its part of the evidence to each."""
         self.first.apply(deployment, evidence.where(lambda name: not name.startswith(GUARD)))
         self.guard.apply(deployment, evidence.where(lambda name: name.startswith(GUARD)))
-
-    def abandoned(self, deployment: int) -> None:
-        """Note that a deployment will never be reported."""
-        self.first.abandoned(deployment)
-        self.guard.abandoned(deployment)
 
     def bounds(self) -> dict[str, Array]:
         """Return the bounds of the first."""
@@ -472,25 +454,16 @@ class Both(Certifier):
         """Note that an assumption of the first was contradicted."""
         self.first.void(reason)
 
-    @property
-    def invalid_reason(self) -> str:
-        """Return why only the incumbent acts; "" while the assumptions stand."""
-        return self.first.invalid_reason or self.guard.invalid_reason
-
-    @property
-    def warning(self) -> str:
-        """Return a warning about the last reports."""
-        return self.guard.warning
-
 
 def weight_of_others(plan: Plan) -> float:
     """Return the weight of all other policies than the incumbent."""
     return float(plan.parts.weights[[name != INCUMBENT for name in plan.parts.names]].sum())
 
 
-def mixed(task: Task, parts: dict[str, tuple[Policy, float]], rest: float) -> Plan:
+def mixed(task: Task, parts: dict[str, tuple[Policy, float]]) -> Plan:
     """Return the plan with these policies and weights; the incumbent has the rest."""
     policies, weights = zip(*parts.values(), strict=True)
+    rest = 1.0 - sum(weights)
     if rest <= TOLERANCE:
         return Plan(policies[0] if len(parts) == 1 else Mixture(policies, weights, tuple(parts)), "search")
     return Plan(Mixture([*policies, task.incumbent], [*weights, rest], (*parts, INCUMBENT)), "search")

@@ -89,6 +89,7 @@ class Hindsight(Certifier):
     def __init__(self, delta: float = 0.05, window: int | None = None, recent: int | None = None) -> None:
         self.delta = as_probability("delta", delta)
         self.observed = Observation(OBSERVING * self.delta, window)
+        self.parts = (self.observed,)
         self.recent = None if recent is None else as_count("recent", recent)
         self._replayed: deque[dict[str, Array]] = deque(maxlen=self.recent)  # total utilities (m,) by candidate
         self.refuted = self.surprised = ""
@@ -358,10 +359,6 @@ class Hindsight(Certifier):
         del self.trials.sets[1:]
         if not self.accounts.is_certified(self.trials.base):
             self.trials.base = 0
-
-    def abandoned(self, deployment: int) -> None:
-        """Forget the plan of a deployment that will never be reported; it keeps counting as the worst case."""
-        self.observed.abandoned(deployment)
 
     def bounds(self) -> dict[str, Array]:
         """Return the bounds (m,) of each candidate, from replays or from observed totals."""

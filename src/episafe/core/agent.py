@@ -250,7 +250,9 @@ class Certifier(ABC):
     level: Level = "theorem"
     uses_traces: bool = False
     replay_prefix: str | None = None  # before the names of replays in evidence; None if there are none
+    parts: "tuple[Certifier, ...]" = ()  # the certifiers that it is made of
     task: Task
+    _void_reason: str = ""
 
     def start(self, task: Task) -> None:
         """Bind the certifier to the task of its agent."""
@@ -258,6 +260,8 @@ class Certifier(ABC):
 
     def use_salt(self, salt: str) -> None:
         """Use this private salt for the random draws of replays; called before the first deployment."""
+        for part in self.parts:
+            part.use_salt(salt)
 
     def settings(self) -> Settings:
         """Return the recorded settings, with the statement of the promise and its assumptions."""
@@ -310,6 +314,8 @@ class Certifier(ABC):
 
     def announce(self, episode_id: str) -> None:
         """Note the id of the next deployment, for certifiers with a calendar; raise if it has no place there."""
+        for part in self.parts:
+            part.announce(episode_id)
 
     @abstractmethod
     def deployed(self, deployment: int, plan: Plan, component: int | None = None) -> None:
@@ -325,6 +331,8 @@ class Certifier(ABC):
 
     def abandoned(self, deployment: int) -> None:
         """Note that a deployment will never be reported: it keeps counting as the worst case."""
+        for part in self.parts:
+            part.abandoned(deployment)
 
     def replayed_total(self, weights: Mapping[str, float], evidence: Evidence) -> Array | None:
         """Return the replayed total (m,) of a mixture, averaged over the draw; None if it was not replayed."""
@@ -386,7 +394,7 @@ class Certifier(ABC):
 
     def void(self, reason: str) -> None:
         """Note that an assumption was contradicted: from now on nothing is proved."""
-        self._refuse("proves nothing")
+        self._void_reason = self._void_reason or reason
 
     def _refuse(self, why: str) -> NoReturn:
         raise TypeError(f"{type(self).__name__} {why}")
@@ -394,12 +402,12 @@ class Certifier(ABC):
     @property
     def invalid_reason(self) -> str:
         """Return why the certificate is invalid; "" while it is valid."""
-        return ""
+        return self._void_reason or next((one.invalid_reason for one in self.parts if one.invalid_reason), "")
 
     @property
     def warning(self) -> str:
         """Return a warning about the last reports, for people; "" if there is none."""
-        return ""
+        return next((one.warning for one in self.parts if one.warning), "")
 
 
 def promise(
