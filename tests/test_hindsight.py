@@ -607,6 +607,42 @@ def test_a_budget_beside_hindsight_keeps_its_evidence_and_its_alarms():
     assert certifier.guard.least_of("it") == 0  # the floor is no fact any more
 
 
+def coin_policy_problem():
+    """One step: action 0 has utility 1, action 1 has reward 1. A fair draw of both has utility 0.5 by replay."""
+    shape = (1, 1, 2, 1)
+    signals = np.reshape([0.0, 1.0], shape), np.reshape([1.0, 0.0], (*shape, 1))
+    move = ListedMove((0,), np.zeros(shape, dtype=int), *signals)
+    P, reward, utilities = move.means(np.ones((1, 1, 1)))
+    return es.LinearCMDP(
+        P, reward, utilities[0], threshold=0.3, safe_policy=[[[1.0, 0.0]]], move=move, law=np.ones((1, 1, 1))
+    )
+
+
+@pytest.mark.parametrize("form", ["replay", "sure"])
+def test_a_floor_beside_a_budget_is_kept_in_every_draw_of_a_random_policy(form):
+    both = es.certify.Both(es.certify.Hindsight(), es.certify.Budget(4, incumbent_least=1.0, form=form))
+    with pytest.raises(es.InvalidProblem, match="may total 0, below the floor"):
+        es.SafeAgent(coin_policy_problem(), both, floor=0.4, candidates={"half": [[[0.5, 0.5]]]})
+
+
+def test_reported_totals_keep_windows_beside_hindsight():
+    """In the sure form a random policy counts with its least total, and not with the mean of its draws."""
+    both = es.certify.Both(es.certify.Hindsight(), es.certify.Budget(4, incumbent_least=1.0, form="sure"))
+    agent, rng = (
+        es.SafeAgent(coin_policy_problem(), both, candidates={"half": [[[0.5, 0.5]]]}),
+        np.random.default_rng(0),
+    )
+    totals = []
+    for _ in range(60):
+        plan = agent.plan()
+        component, policy = plan.parts.draw(rng)
+        action = policy.act(0, 0, rng)
+        totals.append(1.0 - action)
+        agent.learn(es.Episode([0, 0], [action], [action], totals[-1:], component, trace=(0, (0,))), plan.id)
+    assert 0 < sum(totals) < 60 and both.warning == ""
+    assert np.convolve(totals, np.ones(4) / 4, "valid").min() >= 0.3
+
+
 # blocks: certificates that forget
 
 

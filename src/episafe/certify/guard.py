@@ -288,8 +288,8 @@ class Budget(Certifier):
     def apply(self, deployment: int, evidence: Evidence) -> None:
         """Replace the certain totals by the reported or replayed ones."""
         plan = self._plans[deployment]
-        if evidence.surprise:
-            self.own_leasts.clear()  # floors are not facts once a value outside the support was seen
+        if evidence.surprise or evidence.fault:
+            self.own_leasts.clear()  # floors rest on `move` and the support
         if evidence.fault and self.uses_traces:
             self.void(f"an episode differs from what move computes from its trace: {evidence.fault}")
         if self.invalid_reason or not evidence.names:
@@ -374,11 +374,14 @@ class Both(Certifier):
 
     def sure_totals(self, candidate: Candidate) -> Array:
         """Return totals (m,) that no episode of a policy falls below."""
-        return np.maximum(self.first.sure_totals(candidate), self.guard.sure_totals(candidate))
+        own = replace(candidate, least_totals=None)  # those may be means over the policy's draws, and the first knows
+        return np.maximum(self.first.sure_totals(candidate), self.guard.sure_totals(own))
 
     def add(self, candidate: Candidate) -> None:
         """Put a candidate on trial."""
         self.first.add(candidate)
+        if self.guard.form == "sure":  # which counts reported totals, and not their means over the policy's draws
+            candidate = replace(candidate, least_totals=self.first.sure_totals(candidate))
         self.guard.note_least(candidate)
 
     def goal(self) -> Goal | None:

@@ -133,13 +133,16 @@ class Hindsight(Certifier):
 
     def least_totals(self, policy: Policy) -> Array | None:
         """Return the least totals (m,) of a policy over all traces in the support; None if unknown."""
-        floors = None if self.task.move is None or self.surprised else self.replays.least_totals(policy)
+        floors = self.replays.least_totals(policy) if self._knows_floors else None
         return None if floors is None else np.maximum(floors, self.task.least_totals)
+
+    @property
+    def _knows_floors(self) -> bool:
+        return self.task.move is not None and not self.surprised and not self.refuted
 
     def sure_totals(self, candidate: Candidate) -> Array:
         """Return totals (m,) that no episode of a policy falls below, by its replays over the support."""
-        known = self.task.move is not None and not self.surprised
-        found = self.replays.least_totals(candidate.policy, sure=True) if known else None
+        found = self.replays.least_totals(candidate.policy, sure=True) if self._knows_floors else None
         return self.task.least_totals if found is None else np.maximum(found, self.task.least_totals)
 
     def settings(self) -> Settings:
