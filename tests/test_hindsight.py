@@ -625,6 +625,21 @@ def test_a_floor_beside_a_budget_is_kept_in_every_draw_of_a_random_policy(form):
         es.SafeAgent(coin_policy_problem(), both, floor=0.4, candidates={"half": [[[0.5, 0.5]]]})
 
 
+def test_a_false_support_ends_the_floors_of_a_budget():
+    task = without_bad(short_of_two(0.1))
+    agent = es.SafeAgent(task, es.certify.Budget(14, incumbent_least=1.8), floor=1.5)
+    same, found = np.ones((2, 1, 1)), []
+    agent.add_candidate("before", same)
+    for utilities in ([0.9, 0.0], [0.9, 0.0]):
+        plan = agent.plan()
+        episode = es.Episode([0, 0, 0], [0, 0], [0.0, 0.0], utilities, 0, trace=(0, (0, 2)))
+        found.append(agent.certifier.evidence(plan.id, agent.task.read(episode)).surprise)
+        agent.learn(episode, plan.id)
+    assert "not in the support" in found[0] and found[1] == ""
+    with pytest.raises(es.InvalidProblem, match="below the floor"):
+        agent.add_candidate("after", same)
+
+
 def test_reported_totals_keep_windows_beside_hindsight():
     """In the sure form a random policy counts with its least total, and not with the mean of its draws."""
     both = es.certify.Both(es.certify.Hindsight(), es.certify.Budget(4, incumbent_least=1.0, form="sure"))

@@ -99,7 +99,7 @@ class Budget(Certifier):
         self.own_leasts: dict[str, Array] = {}  # of candidates that state their own, (m,)
         self.num_reports = self.num_candidates = self.next_proposal = 0
         self._plans: dict[int, Plan] = {}  # without a report
-        self._episode_id = ""
+        self._episode_id = self.surprised = ""  # the first value outside the support, which ended all floors
 
     def __repr__(self) -> str:
         return f"Budget(window={self.window}, form={self.form!r})"
@@ -233,7 +233,7 @@ class Budget(Certifier):
     def sure_totals(self, candidate: Candidate) -> Array:
         """Return totals (m,) that no episode of a policy falls below: stated, or by its replays over the support."""
         known = self.x if candidate.name == INCUMBENT else np.maximum(self.least, super().sure_totals(candidate))
-        replayed = self.uses_traces and self.task.move is not None
+        replayed = self.uses_traces and self.task.move is not None and not self.surprised
         found = self.replays.least_totals(candidate.policy, sure=True) if replayed else None
         return known if found is None else np.maximum(known, found)
 
@@ -281,13 +281,15 @@ class Budget(Certifier):
         totals = self.replays.totals(list(known.values()), [trace], [deployment])[:, 0]
         worst = np.array([self.least_of(name) for name in known])
         utilities = np.where(totals[:, -1:] > 0, np.maximum(totals[:, 1:-1], worst), totals[:, 1:-1])
-        return Evidence(
-            tuple(GUARD + name for name in known), np.zeros(len(known)), utilities, totals[:, 0], None, fault
-        )
+        rests_on_support = np.isfinite(self.task.floors).any() and not (self.surprised or fault)
+        surprise = self.replays.surprise_of(episode, trace) if rests_on_support else ""
+        names = tuple(GUARD + name for name in known)
+        return Evidence(names, np.zeros(len(known)), utilities, totals[:, 0], None, fault, surprise)
 
     def apply(self, deployment: int, evidence: Evidence) -> None:
         """Replace the certain totals by the reported or replayed ones."""
         plan = self._plans[deployment]
+        self.surprised = self.surprised or evidence.surprise
         if evidence.surprise or evidence.fault:
             self.own_leasts.clear()  # floors rest on `move` and the support
         if evidence.fault and self.uses_traces:
