@@ -370,10 +370,6 @@ class Both(Certifier):
         statement = f"(1) {first.pop('statement', '')}. (2) {guard.pop('statement')}"
         return {**first, "certifier": self.name, "parts": [first, guard], "statement": statement}
 
-    def least_totals(self, policy: Policy) -> Array | None:
-        """Return the least totals (m,) that are certain under a policy."""
-        return self.first.least_totals(policy)
-
     def sure_totals(self, candidate: Candidate) -> Array:
         """Return totals (m,) that no episode of a policy falls below."""
         own = replace(candidate, least_totals=None)  # those may be means over the policy's draws, and the first knows
@@ -393,10 +389,6 @@ class Both(Certifier):
     def consult(self, proposer: Proposer) -> Candidate | None:
         """Return the candidate to try next."""
         return self.first.consult(proposer)
-
-    def postpone(self) -> None:
-        """Delay the next goal of both."""
-        self.first.postpone()
 
     def plan(self) -> Plan:
         """Return the plan of the first, with as much weight as the windows allow."""
@@ -440,14 +432,6 @@ class Both(Certifier):
     def proves(self, plan: Plan) -> Array:
         """Return the bounds (m,) that the first proves for a plan."""
         return self.first.proves(plan)
-
-    def promote(self, name: str) -> None:
-        """Let a certified candidate act wherever the incumbent would, as far as the windows allow."""
-        self.first.promote(name)
-
-    def withdraw(self, name: str) -> None:
-        """End the trial of a candidate."""
-        self.first.withdraw(name)
 
     def change(self, constraints: Sequence[Constraint]) -> None:
         """Use other thresholds and slacks from now on."""

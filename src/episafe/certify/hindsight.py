@@ -176,7 +176,7 @@ class Hindsight(Certifier):
 
     def postpone(self) -> None:
         """Do not ask for a proposal again before there are 60 % more traces."""
-        self.observed.postpone()
+        super().postpone()
         self._wait()
 
     def _wait(self) -> None:

@@ -4,7 +4,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Literal, NoReturn, TypeVar
+from typing import Any, ClassVar, Literal, TypeVar
 
 import numpy as np
 
@@ -250,7 +250,7 @@ class Certifier(ABC):
     level: Level = "theorem"
     uses_traces: bool = False
     replay_prefix: str | None = None  # before the names of replays in evidence; None if there are none
-    parts: "tuple[Certifier, ...]" = ()  # the certifiers that it is made of
+    parts: "tuple[Certifier, ...]" = ()  # certifiers that it is made of; the first does what it does not do itself
     task: Task
     _void_reason: str = ""
 
@@ -299,10 +299,12 @@ class Certifier(ABC):
 
     def postpone(self) -> None:
         """Note that the proposer had nothing to propose, so that `goal` can wait before it asks again."""
+        for part in self.parts:
+            part.postpone()
 
     def least_totals(self, policy: Policy) -> Array | None:
         """Return the least totals (m,) that are certain under a policy; None if only those of the task are known."""
-        return None
+        return self.parts[0].least_totals(policy) if self.parts else None
 
     @abstractmethod
     def plan(self) -> Plan:
@@ -368,11 +370,12 @@ class Certifier(ABC):
 
     def replayed(self, episodes: Sequence[Episode]) -> tuple[tuple[str, ...], Array]:
         """Return the candidates and their total utilities (n, E, m) on the traces of logged episodes."""
-        self._refuse("replays no traces")
+        return self._first("replays no traces").replayed(episodes)
 
     def read_log(self, names: Sequence[str], shares: Array, utilities: Array) -> None:
         """Add logged episodes before the first deployment: shares (n, E) and total utilities (n, E, m)."""
-        self._refuse("reads no logs: prove a limit with es.prove, and add the policy as a candidate")
+        why = "reads no logs: prove a limit with es.prove, and add the policy as a candidate"
+        self._first(why).read_log(names, shares, utilities)
 
     def require_on_trial(self, name: str, *others: str) -> None:
         """Raise ValueError unless a policy is a candidate on trial, or one of `others`."""
@@ -382,22 +385,24 @@ class Certifier(ABC):
 
     def promote(self, name: str) -> None:
         """Let a certified candidate act wherever the incumbent would."""
-        self._refuse("promotes no candidates")
+        self._first("promotes no candidates").promote(name)
 
     def withdraw(self, name: str) -> None:
         """End the trial of a candidate; the δ that it used is not returned."""
-        self._refuse("has no candidates to withdraw")
+        self._first("has no candidates to withdraw").withdraw(name)
 
     def change(self, constraints: Sequence[Constraint]) -> None:
         """Use other thresholds and slacks from now on; proved bounds do not depend on them."""
-        self._refuse("cannot change its limits")
+        self._first("cannot change its limits").change(constraints)
 
     def void(self, reason: str) -> None:
         """Note that an assumption was contradicted: from now on nothing is proved."""
         self._void_reason = self._void_reason or reason
 
-    def _refuse(self, why: str) -> NoReturn:
-        raise TypeError(f"{type(self).__name__} {why}")
+    def _first(self, why_not: str) -> "Certifier":
+        if not self.parts:
+            raise TypeError(f"{type(self).__name__} {why_not}")
+        return self.parts[0]
 
     @property
     def invalid_reason(self) -> str:
