@@ -640,22 +640,23 @@ def test_a_false_support_ends_the_floors_of_a_budget():
         agent.add_candidate("after", same)
 
 
-def test_reported_totals_keep_windows_beside_hindsight():
+def test_reported_totals_keep_windows_beside_hindsight(tmp_path):
     """In the sure form a random policy counts with its least total, and not with the mean of its draws."""
-    both = es.certify.Both(es.certify.Hindsight(), es.certify.Budget(4, incumbent_least=1.0, form="sure"))
-    agent, rng = (
-        es.SafeAgent(coin_policy_problem(), both, candidates={"half": [[[0.5, 0.5]]]}),
-        np.random.default_rng(0),
-    )
+
+    def agent():
+        both = es.certify.Both(es.certify.Hindsight(), es.certify.Budget(4, incumbent_least=1.0, form="sure"))
+        return es.SafeAgent(coin_policy_problem(), both, candidates={"half": [[[0.5, 0.5]]]})
+
     totals = []
-    for _ in range(60):
-        plan = agent.plan()
-        component, policy = plan.parts.draw(rng)
-        action = policy.act(0, 0, rng)
-        totals.append(1.0 - action)
-        agent.learn(es.Episode([0, 0], [action], [action], totals[-1:], component, trace=(0, (0,))), plan.id)
-    assert 0 < sum(totals) < 60 and both.warning == ""
-    assert np.convolve(totals, np.ones(4) / 4, "valid").min() >= 0.3
+    with es.open(tmp_path, agent()) as session:
+        for _ in range(40):
+            with session.deploy() as deployment:
+                action = deployment.act(0)
+                totals.append(1.0 - action)
+                deployment.record(reward=action, utility=totals[-1], chance=0)
+        assert session.state.certifier.warning == ""
+    assert 0 < sum(totals) < 40 and np.convolve(totals, np.ones(4) / 4, "valid").min() >= 0.3
+    assert es.audit(tmp_path).passed and es.audit(tmp_path, agent()).passed
 
 
 # blocks: certificates that forget

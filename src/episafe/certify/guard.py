@@ -370,6 +370,13 @@ class Both(Certifier):
         statement = f"(1) {first.pop('statement', '')}. (2) {guard.pop('statement')}"
         return {**first, "certifier": self.name, "parts": [first, guard], "statement": statement}
 
+    def least_totals(self, policy: Policy) -> Array | None:
+        """Return the least totals (m,) that are certain under a policy; in each of its draws in the sure form."""
+        found = self.first.least_totals(policy)
+        if found is None or self.guard.form != "sure":
+            return found
+        return self.first.sure_totals(Candidate(policy.name, policy))
+
     def sure_totals(self, candidate: Candidate) -> Array:
         """Return totals (m,) that no episode of a policy falls below."""
         own = replace(candidate, least_totals=None)  # those may be means over the policy's draws, and the first knows
@@ -378,8 +385,6 @@ class Both(Certifier):
     def add(self, candidate: Candidate) -> None:
         """Put a candidate on trial."""
         self.first.add(candidate)
-        if self.guard.form == "sure":  # which counts reported totals, and not their means over the policy's draws
-            candidate = replace(candidate, least_totals=self.first.sure_totals(candidate))
         self.guard.note_least(candidate)
 
     def goal(self) -> Goal | None:
@@ -388,7 +393,8 @@ class Both(Certifier):
 
     def consult(self, proposer: Proposer) -> Candidate | None:
         """Return the candidate to try next."""
-        return self.first.consult(proposer)
+        found = self.first.consult(proposer)
+        return None if found is None else replace(found, least_totals=self.least_totals(found.policy))
 
     def plan(self) -> Plan:
         """Return the plan of the first, with as much weight as the windows allow."""
