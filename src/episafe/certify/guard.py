@@ -358,12 +358,6 @@ class Both(Certifier):
     def __repr__(self) -> str:
         return f"Both({self.first!r}, {self.guard!r})"
 
-    def start(self, task: Task) -> None:
-        """Bind both to a task."""
-        self.task = task
-        self.first.start(task)
-        self.guard.start(task)
-
     def settings(self) -> Settings:
         """Return the settings of both and both statements."""
         first, guard = self.first.settings(), self.guard.settings()

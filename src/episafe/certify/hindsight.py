@@ -108,9 +108,8 @@ class Hindsight(Certifier):
             "reward, utility), or use es.certify.Observation()"
         )
         require(task.move is not None or task.num_actions is None, text)
-        self.task, m = task, task.num_constraints
-        self.observed.start(task)
-        largest = None if task.horizon is None else float(task.horizon)
+        super().start(task)
+        m, largest = task.num_constraints, None if task.horizon is None else float(task.horizon)
         plain, floors = (
             Accounts(task, share * self.delta, NUM_ROWS, BET_WEIGHTS, largest=largest, fineness=fineness / math.sqrt(m))
             for share, fineness in ((PLAIN, PLAIN_FINENESS), (ON_FLOORS, FINENESS))

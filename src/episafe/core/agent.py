@@ -257,6 +257,8 @@ class Certifier(ABC):
     def start(self, task: Task) -> None:
         """Bind the certifier to the task of its agent."""
         self.task = task
+        for part in self.parts:
+            part.start(task)
 
     def use_salt(self, salt: str) -> None:
         """Use this private salt for the random draws of replays; called before the first deployment."""
