@@ -5,7 +5,7 @@ Agents that came later have records of their first version: opdop.
 `python tests/test_golden.py observation triple-q` writes the records of these certifiers and agents again. Done when:
 
 - the bets of all certified means became bold and flat (kernels/wealth.py): observation, hindsight, rollout;
-- hindsight proved each candidate from its own floor (certify/replays.py), proposed under guards (certify/floors.py),
+- hindsight proved each candidate from its own floor (certify/replays.py), proposed under guards (certify/traces.py),
   and compared candidates by their replayed rewards: hindsight;
 - a candidate on trial is no longer proposed again (certify/observation.py): observation on stepmix;
 - its bonus became the factor on √ι, 0.002 in place of 0.0001: with it ε was 2,000 and the reward was ignored: triple-q.

@@ -8,9 +8,8 @@ import pytest
 from scipy.stats import binomtest
 
 import episafe as es
-from episafe.certify.floors import excesses, guard
 from episafe.certify.replays import ListedReplays, Replays, read_trace
-from episafe.certify.traces import TraceProposer, empirical_model
+from episafe.certify.traces import TraceProposer, empirical_model, excesses, guard
 from episafe.core.agent import Candidate
 from episafe.core.task import Task
 from episafe.envs.real import Inventory
@@ -606,6 +605,58 @@ def test_a_budget_beside_hindsight_keeps_its_evidence_and_its_alarms():
     certifier.apply(0, found)
     assert certifier.first.surprised
     assert certifier.guard.least_of("it") == 0  # the floor is no fact any more
+
+
+def coin_policy_problem():
+    """One step: action 0 has utility 1, action 1 has reward 1. A fair draw of both has utility 0.5 by replay."""
+    shape = (1, 1, 2, 1)
+    signals = np.reshape([0.0, 1.0], shape), np.reshape([1.0, 0.0], (*shape, 1))
+    move = ListedMove((0,), np.zeros(shape, dtype=int), *signals)
+    P, reward, utilities = move.means(np.ones((1, 1, 1)))
+    return es.LinearCMDP(
+        P, reward, utilities[0], threshold=0.3, safe_policy=[[[1.0, 0.0]]], move=move, law=np.ones((1, 1, 1))
+    )
+
+
+@pytest.mark.parametrize("form", ["replay", "sure"])
+def test_a_floor_beside_a_budget_is_kept_in_every_draw_of_a_random_policy(form):
+    both = es.certify.Both(es.certify.Hindsight(), es.certify.Budget(4, incumbent_least=1.0, form=form))
+    with pytest.raises(es.InvalidProblem, match="may total 0, below the floor"):
+        es.SafeAgent(coin_policy_problem(), both, floor=0.4, candidates={"half": [[[0.5, 0.5]]]})
+
+
+def test_a_false_support_ends_the_floors_of_a_budget():
+    task = without_bad(short_of_two(0.1))
+    agent = es.SafeAgent(task, es.certify.Budget(14, incumbent_least=1.8), floor=1.5)
+    same, found = np.ones((2, 1, 1)), []
+    agent.add_candidate("before", same)
+    for utilities in ([0.9, 0.0], [0.9, 0.0]):
+        plan = agent.plan()
+        episode = es.Episode([0, 0, 0], [0, 0], [0.0, 0.0], utilities, 0, trace=(0, (0, 2)))
+        found.append(agent.certifier.evidence(plan.id, agent.task.read(episode)).surprise)
+        agent.learn(episode, plan.id)
+    assert "not in the support" in found[0] and found[1] == ""
+    with pytest.raises(es.InvalidProblem, match="below the floor"):
+        agent.add_candidate("after", same)
+
+
+def test_reported_totals_keep_windows_beside_hindsight(tmp_path):
+    """In the sure form a random policy counts with its least total, and not with the mean of its draws."""
+
+    def agent():
+        both = es.certify.Both(es.certify.Hindsight(), es.certify.Budget(4, incumbent_least=1.0, form="sure"))
+        return es.SafeAgent(coin_policy_problem(), both, candidates={"half": [[[0.5, 0.5]]]})
+
+    totals = []
+    with es.open(tmp_path, agent()) as session:
+        for _ in range(40):
+            with session.deploy() as deployment:
+                action = deployment.act(0)
+                totals.append(1.0 - action)
+                deployment.record(reward=action, utility=totals[-1], chance=0)
+        assert session.state.certifier.warning == ""
+    assert 0 < sum(totals) < 40 and np.convolve(totals, np.ones(4) / 4, "valid").min() >= 0.3
+    assert es.audit(tmp_path).passed and es.audit(tmp_path, agent()).passed
 
 
 # blocks: certificates that forget

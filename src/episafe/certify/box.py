@@ -53,7 +53,6 @@ class Box(Certifier):
     """
 
     name: ClassVar[str] = "box"
-    invalid_reason: str = ""
 
     def __init__(self, delta: float = 0.05) -> None:
         self.delta = as_probability("delta", delta)
@@ -70,7 +69,7 @@ class Box(Certifier):
         self.counts: Array = np.zeros((steps, S, A, S))
         self.lower: Array = np.zeros(self.counts.shape)
         self.upper: Array = np.ones(self.counts.shape)
-        self._stated = task.thresholds + task.slacks
+        task.slacks  # noqa: B018  # raises if one is unknown
         self.num_episodes, self.num_plans, self.next_plan = 0, 1, 1
         self._waiting: dict[int, Episode | None] = {}  # deployments in their order; None while there is no report
         self._ended = False  # after a deployment that is abandoned no later report is used
@@ -97,12 +96,11 @@ class Box(Certifier):
     def change(self, constraints: Sequence[Constraint]) -> None:
         """Use other thresholds and slacks from now on; the box does not depend on them."""
         self.task = replace(self.task, constraints=tuple(constraints))
-        self._stated = self.task.thresholds + self.task.slacks
         self._plan_again()
 
     def void(self, reason: str) -> None:
         """Deploy the incumbent alone from now on."""
-        self.invalid_reason = reason
+        super().void(reason)
         self._plan_again()
 
     def _plan_again(self) -> None:
@@ -119,15 +117,15 @@ class Box(Certifier):
         """Return the bounds of the incumbent and of the candidates; (m,) each."""
         tables = {INCUMBENT: self.task.incumbent.table()} | self._candidates
         proved = {name: self._problem.bounds(table).utilities for name, table in tables.items()}
-        return proved | {INCUMBENT: np.maximum(self._stated, proved[INCUMBENT])}
+        return proved | {INCUMBENT: np.maximum(self.task.stated_utilities, proved[INCUMBENT])}
 
     def proves(self, plan: Plan) -> Array:
         """Return the bounds (m,) that the box proves for any plan."""
         if plan.source == "safe":
-            return self._stated
+            return self.task.stated_utilities
         problem, parts = self._problem, plan.parts
         proved = [
-            self._stated if name == INCUMBENT else problem.bounds(one.table()).utilities
+            self.task.stated_utilities if name == INCUMBENT else problem.bounds(one.table()).utilities
             for name, one in zip(parts.names, parts.components, strict=True)
         ]
         return np.add.reduce([w * bounds for w, bounds in zip(parts.weights.tolist(), proved, strict=True)])
@@ -176,9 +174,7 @@ class Box(Certifier):
         tighten(self.counts, math.log(self.counts.size / self.delta), self.lower, self.upper)
         self.next_plan = max(self.num_episodes + 1, math.ceil(GROWTH * self.num_episodes))
         if self._is_empty():
-            self.invalid_reason = (
-                "no kernel fits the observed transitions: episodes are not independent, or the system drifts"
-            )
+            super().void("no kernel fits the observed transitions: episodes are not independent, or the system drifts")
         self._plan_again()
 
     # plans
@@ -207,7 +203,7 @@ class Box(Certifier):
                 return self.fallback("no policy that the box proves safe seems better")
             policy = TablePolicy(markov.table, self._name_of(markov.table))
             return Plan(policy, "search", markov.utilities, self.level, lam=float(found.multipliers.sum()))
-        stated = incumbent._replace(utilities=self._stated)
+        stated = incumbent._replace(utilities=self.task.stated_utilities)
         return self._as_mixture(problem.best_mixture(b, [stated, *others]), incumbent.table)
 
     def _drawn_back(self, problem: BoxProblem, parts: Parts[Bounded], safer: Bounded) -> Bounded:

@@ -5,8 +5,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from episafe.certify.race import normal_parts
-from episafe.core.agent import Candidate, Goal, Proposer, Seen
+from episafe.certify.staged import normal_parts
+from episafe.core.agent import Candidate, Goal, Proposer
 from episafe.core.checks import is_number, require
 from episafe.core.policy import Policy
 from episafe.core.task import Task
@@ -90,14 +90,13 @@ class Family(Proposer):
 
     def propose(self, goal: Goal) -> Candidate | None:
         """Return the member to try next; None if none is expected to gain anything."""
-        tried = [one for one in goal.seen if isinstance(one.policy, FamilyPolicy)]
+        tried = [(policy, seen) for policy, seen in goal.seen if isinstance(policy, FamilyPolicy)]
         if len(tried) >= MOST_TRIED:
             return None
         if not tried:
             return Candidate("", self.member(self._first()), proposer="family")
-        seen = [one for one in tried if one.number > 0]
-        parameters = self._search(seen, goal)
-        if parameters is None or any(one.policy.document()["parameters"] == parameters for one in tried):
+        parameters = self._search([(policy, seen) for policy, seen in tried if seen[0, 0] > 0], goal)
+        if parameters is None or any(policy.parameters == parameters for policy, _ in tried):
             return None
         return Candidate("", self.member(parameters), proposer="family")
 
@@ -119,19 +118,19 @@ class Family(Proposer):
             for name, given in self.space.items()
         ]
 
-    def _search(self, seen: Sequence[Seen], goal: Goal) -> dict[str, Parameter] | None:
+    def _search(self, tried: Sequence[tuple[FamilyPolicy, Array]], goal: Goal) -> dict[str, Parameter] | None:
         """Return the parameters of the largest expected gain × episodes that remain after the proof.
 
         The proof of a surplus x with variance σ² takes about ln(1/δ_j) max(2σ²/x², 0.7 b/x) episodes of its own; the
         surplus is taken one standard deviation below its expected value.
         """
-        n = np.array([one.number for one in seen])
-        if not len(n):
+        if not tried:
             return None
-        X = np.array([self.point_at(one.policy.document()["parameters"]) for one in seen])
-        means, variances = np.array([one.means for one in seen]), np.array([one.variances for one in seen])
-        spread = np.maximum(np.ptp([*means, goal.seen[0].means], axis=0), 1e-9)
-        pooled = (n @ variances + 0.01 * spread**2) / (n.sum() + 1)
+        X = np.array([self.point_at(policy.parameters) for policy, _ in tried])
+        seen, acting = np.array([one for _, one in tried]), goal.seen[0][1]
+        n, means, deviations = seen[:, 0, 0], seen[:, :, 1], seen[:, :, 2]
+        spread = np.maximum(np.ptp([*means, acting[:, 1]], axis=0), 1e-9)
+        pooled = (deviations.sum(axis=0) + 0.01 * spread**2) / (n.sum() + 1)
         rng = np.random.default_rng([len(goal.seen), int(n.sum())])
         near = X[rng.integers(len(X), size=NUM_POINTS)] + rng.normal(0.0, STEP, (NUM_POINTS, X.shape[1]))
         Z = np.concatenate([rng.random((NUM_POINTS, X.shape[1])), np.clip(near, 0.0, 1.0)])
@@ -142,7 +141,7 @@ class Family(Proposer):
             own = np.maximum(own, goal.log_term * np.maximum(2 * variance / surplus**2, 0.7 * abs(b) / surplus))
         until = np.minimum(own / goal.first_weight, own + 20 * np.sqrt(own))
         reward, error = found[-1]
-        gain = error * normal_parts((reward - goal.seen[0].means[-1]) / error)[0]
+        gain = error * normal_parts((reward - acting[-1, 1]) / error)[0]
         score = gain * np.maximum(goal.ahead - until, 0.0)
         best = int(score.argmax())
         return self.parameters_at(Z[best].tolist()) if score[best] > 0 else None

@@ -45,7 +45,6 @@ class FreshData(Certifier):
     """
 
     name: ClassVar[str] = "fresh-data"
-    invalid_reason: str = ""
 
     def __init__(self, delta: float = 0.05) -> None:
         self.delta = as_probability("delta", delta)
@@ -197,7 +196,8 @@ class FreshData(Certifier):
 
     def void(self, reason: str) -> None:
         """Deploy the incumbent alone from now on."""
-        self.invalid_reason, self._plan = self.invalid_reason or reason, None
+        super().void(reason)
+        self._plan = None
 
 
 def pessimistic_utility(task: Task, c: int, table: Array, folds: Sequence[IntArray], log_term: float) -> float:

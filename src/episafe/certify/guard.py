@@ -4,7 +4,7 @@ The arithmetic is in budget.py. This file computes the replays for it and choose
 """
 
 from calendar import monthrange
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import date
 from typing import ClassVar, Literal
@@ -16,10 +16,10 @@ from episafe.certify.evidence import admits
 from episafe.certify.replays import replays_of
 from episafe.certify.trials import PROPOSAL, named
 from episafe.core.agent import WEIGHT, Candidate, Certifier, Evidence, Goal, Proposer, plan_of
-from episafe.core.checks import TOLERANCE, as_count, as_probability, require
+from episafe.core.checks import TOLERANCE, as_array, as_count, as_probability, require
 from episafe.core.errors import Infeasible, InvalidEpisode
 from episafe.core.policy import Mixture, Policy
-from episafe.core.task import Constraint, Task
+from episafe.core.task import Constraint, Task, per_limit
 from episafe.core.types import INCUMBENT, Array, Episode, PerLimit, Plan, Settings
 
 Form = Literal["replay", "sure", "relative"]
@@ -71,7 +71,6 @@ class Budget(Certifier):
 
     name: ClassVar[str] = "budget"
     level = "window"
-    invalid_reason: str = ""
     warning: str = ""
 
     def __init__(
@@ -91,7 +90,7 @@ class Budget(Certifier):
         require(calendar in (None, "month") or callable(calendar), text)
         self.window, self.form, self.calendar = as_count("window", window), form, calendar
         self.alpha = as_probability("alpha", alpha)
-        self._given = incumbent_least, least
+        self._given = {"incumbent_least": incumbent_least, "least": least}
         self.uses_traces = form != "sure"
         self.replay_prefix = GUARD if self.uses_traces else None
         self.candidates: dict[str, Candidate] = {}
@@ -100,7 +99,7 @@ class Budget(Certifier):
         self.own_leasts: dict[str, Array] = {}  # of candidates that state their own, (m,)
         self.num_reports = self.num_candidates = self.next_proposal = 0
         self._plans: dict[int, Plan] = {}  # without a report
-        self._episode_id = ""
+        self._episode_id = self.surprised = ""  # the first value outside the support, which ended all floors
 
     def __repr__(self) -> str:
         return f"Budget(window={self.window}, form={self.form!r})"
@@ -108,7 +107,10 @@ class Budget(Certifier):
     def start(self, task: Task) -> None:
         """Bind the certifier to a task."""
         self.task, m = task, task.num_constraints
-        x, least = (np.zeros(m) if one is None else per_limit(one, task) for one in self._given)
+        x, least = (
+            as_array(name, per_limit(name, 0.0 if one is None else one, task.limit_names, for_all=True), (m,))
+            for name, one in self._given.items()
+        )
         self.least = np.maximum(least, task.least_totals)
         self.x = self.least if self.form == "relative" else x
         self._require_reach(task.constraints)
@@ -198,7 +200,7 @@ class Budget(Certifier):
         parts = {name: (self.candidates[name].policy, w) for name, w in self.target.items() if name in self.candidates}
         if self.invalid_reason or not parts:
             return self.fallback(self.invalid_reason or "there is no candidate")
-        return self.guarded(mixed(self.task, parts, 1.0 - sum(weight for _, weight in parts.values())))
+        return self.guarded(mixed(self.task, parts))
 
     def guarded(self, plan: Plan) -> Plan:
         """Return a plan with as much weight as the windows allow; the incumbent has the rest."""
@@ -209,7 +211,7 @@ class Budget(Certifier):
         if share < 1:
             each = zip(plan.parts.names, plan.parts.components, (share * plan.parts.weights).tolist(), strict=True)
             parts = {name: (policy, weight) for name, policy, weight in each if name != INCUMBENT}
-            plan = replace(mixed(self.task, parts, 1.0 - sum(weight for _, weight in parts.values())), lam=plan.lam)
+            plan = replace(mixed(self.task, parts), lam=plan.lam)
         return replace(plan, bounds=self.proves(plan), level="window")
 
     def share(self, plan: Plan) -> float:
@@ -231,7 +233,7 @@ class Budget(Certifier):
     def sure_totals(self, candidate: Candidate) -> Array:
         """Return totals (m,) that no episode of a policy falls below: stated, or by its replays over the support."""
         known = self.x if candidate.name == INCUMBENT else np.maximum(self.least, super().sure_totals(candidate))
-        replayed = self.uses_traces and self.task.move is not None
+        replayed = self.uses_traces and self.task.move is not None and not self.surprised
         found = self.replays.least_totals(candidate.policy, sure=True) if replayed else None
         return known if found is None else np.maximum(known, found)
 
@@ -279,15 +281,17 @@ class Budget(Certifier):
         totals = self.replays.totals(list(known.values()), [trace], [deployment])[:, 0]
         worst = np.array([self.least_of(name) for name in known])
         utilities = np.where(totals[:, -1:] > 0, np.maximum(totals[:, 1:-1], worst), totals[:, 1:-1])
-        return Evidence(
-            tuple(GUARD + name for name in known), np.zeros(len(known)), utilities, totals[:, 0], None, fault
-        )
+        rests_on_support = np.isfinite(self.task.floors).any() and not (self.surprised or fault)
+        surprise = self.replays.surprise_of(episode, trace) if rests_on_support else ""
+        names = tuple(GUARD + name for name in known)
+        return Evidence(names, np.zeros(len(known)), utilities, totals[:, 0], None, fault, surprise)
 
     def apply(self, deployment: int, evidence: Evidence) -> None:
         """Replace the certain totals by the reported or replayed ones."""
         plan = self._plans[deployment]
-        if evidence.surprise:
-            self.own_leasts.clear()  # floors are not facts once a value outside the support was seen
+        self.surprised = self.surprised or evidence.surprise
+        if evidence.surprise or evidence.fault:
+            self.own_leasts.clear()  # floors rest on `move` and the support
         if evidence.fault and self.uses_traces:
             self.void(f"an episode differs from what move computes from its trace: {evidence.fault}")
         if self.invalid_reason or not evidence.names:
@@ -329,10 +333,6 @@ class Budget(Certifier):
         self.task = replace(self.task, constraints=tuple(constraints))
         self.windows.change(self.task.thresholds)
 
-    def void(self, reason: str) -> None:
-        """Note that an assumption was contradicted: the incumbent acts from now on."""
-        self.invalid_reason = self.invalid_reason or reason
-
 
 class Both(Certifier):
     """Certifies plans by both a statistical certifier, which chooses, and a budget, which limits the weights.
@@ -351,22 +351,12 @@ class Both(Certifier):
         text = "Both needs a statistical certifier and a Budget: es.certify.Both(Hindsight(), Budget(…))"
         require(isinstance(guard, Budget) and not isinstance(first, Budget), text)
         self.first, self.guard, self.level = first, guard, first.level
+        self.parts = first, guard
         self.uses_traces = first.uses_traces or guard.uses_traces
         self.replay_prefix = guard.replay_prefix or first.replay_prefix
 
     def __repr__(self) -> str:
         return f"Both({self.first!r}, {self.guard!r})"
-
-    def start(self, task: Task) -> None:
-        """Bind both to a task."""
-        self.task = task
-        self.first.start(task)
-        self.guard.start(task)
-
-    def use_salt(self, salt: str) -> None:
-        """Use this private salt for the random draws of replays."""
-        self.first.use_salt(salt)
-        self.guard.use_salt(salt)
 
     def settings(self) -> Settings:
         """Return the settings of both and both statements."""
@@ -375,12 +365,16 @@ class Both(Certifier):
         return {**first, "certifier": self.name, "parts": [first, guard], "statement": statement}
 
     def least_totals(self, policy: Policy) -> Array | None:
-        """Return the least totals (m,) that are certain under a policy."""
-        return self.first.least_totals(policy)
+        """Return the least totals (m,) that are certain under a policy; in each of its draws in the sure form."""
+        found = self.first.least_totals(policy)
+        if found is None or self.guard.form != "sure":
+            return found
+        return self.first.sure_totals(Candidate(policy.name, policy))
 
     def sure_totals(self, candidate: Candidate) -> Array:
         """Return totals (m,) that no episode of a policy falls below."""
-        return np.maximum(self.first.sure_totals(candidate), self.guard.sure_totals(candidate))
+        own = replace(candidate, least_totals=None)  # those may be means over the policy's draws, and the first knows
+        return np.maximum(self.first.sure_totals(candidate), self.guard.sure_totals(own))
 
     def add(self, candidate: Candidate) -> None:
         """Put a candidate on trial."""
@@ -393,11 +387,8 @@ class Both(Certifier):
 
     def consult(self, proposer: Proposer) -> Candidate | None:
         """Return the candidate to try next."""
-        return self.first.consult(proposer)
-
-    def postpone(self) -> None:
-        """Delay the next goal of both."""
-        self.first.postpone()
+        found = self.first.consult(proposer)
+        return None if found is None else replace(found, least_totals=self.least_totals(found.policy))
 
     def plan(self) -> Plan:
         """Return the plan of the first, with as much weight as the windows allow."""
@@ -420,10 +411,6 @@ class Both(Certifier):
         """Return why a plan may not be deployed next; "" if both allow it."""
         return self.first.refusal(plan) or self.guard.refusal(plan)
 
-    def announce(self, episode_id: str) -> None:
-        """Note the id of the next deployment."""
-        self.guard.announce(episode_id)
-
     def deployed(self, deployment: int, plan: Plan, component: int | None = None) -> None:
         """Count a deployment as the worst case until it is reported."""
         self.first.deployed(deployment, plan, component)
@@ -438,11 +425,6 @@ class Both(Certifier):
         self.first.apply(deployment, evidence.where(lambda name: not name.startswith(GUARD)))
         self.guard.apply(deployment, evidence.where(lambda name: name.startswith(GUARD)))
 
-    def abandoned(self, deployment: int) -> None:
-        """Note that a deployment will never be reported."""
-        self.first.abandoned(deployment)
-        self.guard.abandoned(deployment)
-
     def bounds(self) -> dict[str, Array]:
         """Return the bounds of the first."""
         return self.first.bounds()
@@ -450,14 +432,6 @@ class Both(Certifier):
     def proves(self, plan: Plan) -> Array:
         """Return the bounds (m,) that the first proves for a plan."""
         return self.first.proves(plan)
-
-    def promote(self, name: str) -> None:
-        """Let a certified candidate act wherever the incumbent would, as far as the windows allow."""
-        self.first.promote(name)
-
-    def withdraw(self, name: str) -> None:
-        """End the trial of a candidate."""
-        self.first.withdraw(name)
 
     def change(self, constraints: Sequence[Constraint]) -> None:
         """Use other thresholds and slacks from now on."""
@@ -469,34 +443,19 @@ class Both(Certifier):
         """Note that an assumption of the first was contradicted."""
         self.first.void(reason)
 
-    @property
-    def invalid_reason(self) -> str:
-        """Return why only the incumbent acts; "" while the assumptions stand."""
-        return self.first.invalid_reason or self.guard.invalid_reason
-
-    @property
-    def warning(self) -> str:
-        """Return a warning about the last reports."""
-        return self.guard.warning
-
 
 def weight_of_others(plan: Plan) -> float:
     """Return the weight of all other policies than the incumbent."""
     return float(plan.parts.weights[[name != INCUMBENT for name in plan.parts.names]].sum())
 
 
-def mixed(task: Task, parts: dict[str, tuple[Policy, float]], rest: float) -> Plan:
+def mixed(task: Task, parts: dict[str, tuple[Policy, float]]) -> Plan:
     """Return the plan with these policies and weights; the incumbent has the rest."""
     policies, weights = zip(*parts.values(), strict=True)
+    rest = 1.0 - sum(weights)
     if rest <= TOLERANCE:
         return Plan(policies[0] if len(parts) == 1 else Mixture(policies, weights, tuple(parts)), "search")
     return Plan(Mixture([*policies, task.incumbent], [*weights, rest], (*parts, INCUMBENT)), "search")
-
-
-def per_limit(value: PerLimit, task: Task) -> Array:
-    """Return a total of a user as one number per limit, (m,)."""
-    given = [value[one.name] for one in task.constraints] if isinstance(value, Mapping) else value
-    return np.array(np.broadcast_to(np.asarray(given, dtype=np.float64), (task.num_constraints,)))
 
 
 def month_of(episode_id: str) -> tuple[str, int]:

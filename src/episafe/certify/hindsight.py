@@ -3,7 +3,7 @@
 import math
 import secrets
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import ClassVar
 
@@ -89,6 +89,7 @@ class Hindsight(Certifier):
     def __init__(self, delta: float = 0.05, window: int | None = None, recent: int | None = None) -> None:
         self.delta = as_probability("delta", delta)
         self.observed = Observation(OBSERVING * self.delta, window)
+        self.parts = (self.observed,)
         self.recent = None if recent is None else as_count("recent", recent)
         self._replayed: deque[dict[str, Array]] = deque(maxlen=self.recent)  # total utilities (m,) by candidate
         self.refuted = self.surprised = ""
@@ -107,14 +108,13 @@ class Hindsight(Certifier):
             "reward, utility), or use es.certify.Observation()"
         )
         require(task.move is not None or task.num_actions is None, text)
-        self.task, m = task, task.num_constraints
-        self.observed.start(task)
-        largest = None if task.horizon is None else float(task.horizon)
-        floors, plain = (
+        super().start(task)
+        m, largest = task.num_constraints, None if task.horizon is None else float(task.horizon)
+        plain, floors = (
             Accounts(task, share * self.delta, NUM_ROWS, BET_WEIGHTS, largest=largest, fineness=fineness / math.sqrt(m))
-            for share, fineness in ((ON_FLOORS, FINENESS), (PLAIN, PLAIN_FINENESS))
+            for share, fineness in ((PLAIN, PLAIN_FINENESS), (ON_FLOORS, FINENESS))
         )
-        self.trials = ReplayTrials(task, floors, plain, self.observed.trials)
+        self.trials = Trials(task, plain, floors, observed=self.observed.accounts)
         self.use_salt(secrets.token_hex(16))
 
     def use_salt(self, salt: str) -> None:
@@ -124,18 +124,24 @@ class Hindsight(Certifier):
 
     @property
     def accounts(self) -> Accounts:
-        """Return the bounds of each candidate from replays; they start at its floor while floors are facts."""
+        """Return the bounds of each candidate from replays, which start at its floor while floors are facts.
+
+        Once replays are refuted, return those from observed totals.
+        """
         return self.trials.accounts
 
     def least_totals(self, policy: Policy) -> Array | None:
         """Return the least totals (m,) of a policy over all traces in the support; None if unknown."""
-        floors = None if self.task.move is None or self.surprised else self.replays.least_totals(policy)
+        floors = self.replays.least_totals(policy) if self._knows_floors else None
         return None if floors is None else np.maximum(floors, self.task.least_totals)
+
+    @property
+    def _knows_floors(self) -> bool:
+        return self.task.move is not None and not self.surprised and not self.refuted
 
     def sure_totals(self, candidate: Candidate) -> Array:
         """Return totals (m,) that no episode of a policy falls below, by its replays over the support."""
-        known = self.task.move is not None and not self.surprised
-        found = self.replays.least_totals(candidate.policy, sure=True) if known else None
+        found = self.replays.least_totals(candidate.policy, sure=True) if self._knows_floors else None
         return self.task.least_totals if found is None else np.maximum(found, self.task.least_totals)
 
     def settings(self) -> Settings:
@@ -169,7 +175,7 @@ class Hindsight(Certifier):
 
     def postpone(self) -> None:
         """Do not ask for a proposal again before there are 60 % more traces."""
-        self.observed.postpone()
+        super().postpone()
         self._wait()
 
     def _wait(self) -> None:
@@ -262,7 +268,7 @@ class Hindsight(Certifier):
         """Count a deployment as the worst case for every candidate on trial, until its trace is reported."""
         self.observed.deployed(deployment, plan, component)
         if not self.refuted:
-            for accounts in self.trials.both:
+            for accounts in self.trials.sets:
                 accounts.expect(deployment, self.accounts.rows)
             if self.observed.begins_block:
                 self.trials.begin_block()
@@ -310,10 +316,8 @@ class Hindsight(Certifier):
             if evidence.surprise:
                 self._end_floors(evidence.surprise)
             rows, found = self.accounts.known(replayed)
-            for accounts in self.trials.both:
-                accounts.credit(
-                    deployment, rows, found.shares, self.trials.above_floors(accounts, rows, found.utilities)
-                )
+            for accounts, utilities in self.above_floors(rows, found.utilities):
+                accounts.credit(deployment, rows, found.shares, utilities)
             self.trials.credit(rows, found)
             self.num_traces += 1
             if self.recent is not None:
@@ -337,52 +341,55 @@ class Hindsight(Certifier):
     def read_log(self, names: Sequence[str], shares: Array, utilities: Array) -> None:
         """Add logged traces before the first deployment."""
         rows = np.array([self.accounts.row(name) for name in names])
-        for accounts in self.trials.both:
-            accounts.read_log(rows, shares, self.trials.above_floors(accounts, rows, utilities))
+        for accounts, raised in self.above_floors(rows, utilities):
+            accounts.read_log(rows, shares, raised)
         self.num_traces += shares.shape[1]
         self._plan = None
+
+    def above_floors(self, rows: IntArray, utilities: Array) -> Iterator[tuple[Accounts, Array]]:
+        """Yield each set of accounts with the replayed totals (R, …, m) for it.
+
+        Where sequences start at floors, totals of replays that stopped early are raised to the floor.
+        """
+        for accounts in self.trials.sets:
+            least = accounts.wealth.least[rows].reshape(len(rows), *[1] * (utilities.ndim - 2), -1)
+            yield accounts, utilities if accounts is self.trials.sets[0] else np.maximum(utilities, least)
 
     def _end_floors(self, reason: str) -> None:
         """Use the plain sequences from now on: chance left its support, so floors are no longer facts."""
         self.surprised, self._plan = reason, None
-        self.trials.accounts = self.trials.plain
+        del self.trials.sets[1:]
         if not self.accounts.is_certified(self.trials.base):
             self.trials.base = 0
 
-    def abandoned(self, deployment: int) -> None:
-        """Forget the plan of a deployment that will never be reported; it keeps counting as the worst case."""
-        self.observed.abandoned(deployment)
-
     def bounds(self) -> dict[str, Array]:
         """Return the bounds (m,) of each candidate, from replays or from observed totals."""
-        if self.refuted:
-            return self.observed.bounds()
         lower = self.trials.lower
         return {self.accounts.names[i]: lower[i].copy() for i in self.accounts.rows}
 
     def proves(self, plan: Plan) -> Array:
         """Return the bounds (m,) that are proved for a plan now, computed as in the check."""
-        return self.observed.proves(plan) if self.refuted else self.trials.proves(plan, self.trials.lower)
+        return self.trials.proves(plan, self.trials.lower)
 
     def promote(self, name: str) -> None:
         """Let a certified candidate act wherever the incumbent would."""
         self.require_on_trial(name, INCUMBENT)
-        (self.observed.trials if self.refuted else self.trials).promote(name)
+        self.trials.promote(name)
         self._plan = None
 
     def withdraw(self, name: str) -> None:
         """End the trial of a candidate."""
         self.require_on_trial(name)
-        self.trials.withdraw(name)
         if self.observed.accounts.row(name) > 0:
             self.observed.withdraw(name)
+        self.trials.withdraw(name)
         self._plan = None
 
     def change(self, constraints: Sequence[Constraint]) -> None:
         """Use other thresholds and slacks from now on."""
         self.observed.change(constraints)
         self.task = self.trials.task = self.observed.task
-        for accounts in self.trials.both:
+        for accounts in self.trials.sets:
             accounts.change(self.task.thresholds, self.task.stated_utilities)
         self._plan = None
 
@@ -396,80 +403,15 @@ class Hindsight(Certifier):
 
         A promotion stays if the observed totals certify it.
         """
-        if self.refuted or self.trials.plain.invalid_reason:
+        if self.refuted or self.trials.sets[0].invalid_reason:
             return
         promoted = self.accounts.names[self.trials.base]
-        self.refuted, self._plan = reason, None
-        for accounts in self.trials.both:
-            accounts.end(reason)
-        row = self.observed.accounts.row(promoted)
-        if row > 0 and self.observed.accounts.is_certified(row):
-            self.observed.promote(promoted)
+        self.refuted, self._plan, self.trials = reason, None, self.observed.trials
+        row = self.accounts.row(promoted)
+        if row > 0 and self.accounts.is_certified(row):
+            self.trials.promote(promoted)
 
     @property
     def invalid_reason(self) -> str:
         """Return why the certificate is invalid; "" while it is valid."""
-        return self.observed.invalid_reason or ("" if self.refuted else self.trials.plain.invalid_reason)
-
-
-class ReplayTrials(Trials):
-    """Trials by replays. Each candidate has the largest of its bounds; together they hold at delta.
-
-    Args:
-        accounts: bounds from replays that start at floors; `plain` once floors are no longer facts.
-        plain: bounds from replays that start at the stated least totals, in the same rows.
-        observed: bounds from deployed episodes.
-    """
-
-    def __init__(self, task: Task, accounts: Accounts, plain: Accounts, observed: Trials) -> None:
-        super().__init__(task, accounts)
-        self.plain, self._observed = plain, observed
-
-    @property
-    def both(self) -> tuple[Accounts, ...]:
-        """Return the accounts that replays count for."""
-        return (self.plain,) if self.accounts is self.plain else (self.plain, self.accounts)
-
-    def above_floors(self, accounts: Accounts, rows: IntArray, utilities: Array) -> Array:
-        """Return replayed totals (R, …, m) for these accounts, raised to the floor if a replay stopped early."""
-        if accounts is self.plain:
-            return utilities
-        least = accounts.wealth.least[rows]
-        return np.maximum(utilities, least.reshape(len(rows), *[1] * (utilities.ndim - 2), -1))
-
-    def add(self, candidate: Candidate, guess: float) -> int:
-        """Put a candidate on trial in all accounts; return its row."""
-        row = super().add(candidate, guess)
-        if self.accounts is not self.plain:
-            if row == len(self.plain.names):
-                self.plain.widen()
-            self.plain.begin(row, candidate.name)
-        return row
-
-    def begin_block(self) -> None:
-        """Begin the sequences of all candidates again, in all accounts."""
-        floors = self.accounts
-        if floors is not self.plain:
-            self.accounts = self.plain
-            super().begin_block()
-            self.accounts = floors
-        super().begin_block()
-
-    def withdraw(self, name: str) -> int:
-        """End the trial of a candidate in all accounts; return its row, or −1 if it has none."""
-        row = super().withdraw(name)
-        if row > 0 and self.accounts is not self.plain:
-            self.plain.withdraw(row)
-        return row
-
-    @property
-    def lower(self) -> Array:
-        """Return the bounds (n, m)."""
-        n = len(self.accounts.names)
-        proved: Array = np.maximum(self.accounts.wealth.lower, self.plain.wealth.lower[:n])
-        other = self._observed.accounts
-        for i in self.accounts.rows[1:]:
-            row = other.row(self.accounts.names[i])
-            if row > 0:
-                proved[i] = np.maximum(proved[i], other.wealth.lower[row])
-        return proved
+        return self.observed.invalid_reason or self.trials.sets[0].invalid_reason

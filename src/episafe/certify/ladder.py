@@ -46,14 +46,18 @@ class Ladder(Proposer):
         self.task, self.traces = task, TraceProposer(task)
         self._records: deque[Array] = deque(maxlen=self.tested)  # (prices + 1, 1 + m), the incumbent last
         self._fit: list[Policy] = []  # by price, then the incumbent
-        self._shadows: list[Shadow] = []
+        # by margin: simulated windows, the pair of fits that would have been deployed, and what they earned
+        self._windows: list[Windows] = []
+        self._targets: list[tuple[int, int, float]] = []
+        self._earned: list[deque[float]] = []
         self._second: Candidate | None = None  # of a mixture of two
 
     def restart(self) -> None:
         """Keep only the last traces, because fits and records are about other conditions."""
         self.traces.restart()
         self._records.clear()
-        self._fit, self._second, self._shadows = [], None, []
+        self._fit, self._second = [], None
+        self._windows, self._targets, self._earned = [], [], []
 
     def observe(self, episode: Episode) -> None:
         """Learn from the trace of an episode, and test every fit on it; what was not seen in full teaches nothing."""
@@ -62,8 +66,17 @@ class Ladder(Proposer):
         self.traces.take_in([self.traces.replays.read(episode.trace)])
         if self._fit:
             self._records.append(self.traces.totals(self._fit, self.traces.num_traces - 1)[:, 0])
-            for shadow in self._shadows:
-                shadow.live(self._records[-1])
+            self._live(self._records[-1])
+
+    def _live(self, record: Array) -> None:
+        """Play a day in the shadow of each margin: `record` (prices + 1, 1 + m), the incumbent last."""
+        least = self.task.least_totals
+        for windows, (i, j, p), earned in zip(self._windows, self._targets, self._earned, strict=True):
+            share, day = windows.share(least, ""), windows.count
+            windows.deploy(day, share * least + (1 - share) * windows.x, "")
+            made = share * (p * record[i] + (1 - p) * record[j]) + (1 - share) * record[-1]
+            windows.settle(day, made[1:])
+            earned.append(float(made[0]))
 
     def fitted(self) -> list[Policy]:
         """Return the optima of the recent law of chance for all prices, and the incumbent.
@@ -94,13 +107,13 @@ class Ladder(Proposer):
         if len(records) < FEW_RECORDS:
             records = self.traces.totals(self._fit).swapaxes(0, 1)
         means, scale = records.mean(axis=0), np.maximum(records[:, -1, 1:].mean(axis=0) - b, 0.0)
-        if not self._shadows or (self._shadows[0].windows.limit != b).any():
+        if not self._windows or (self._windows[0].limit != b).any():
             x = np.maximum(records[:, -1, 1:].min(axis=0), b)
-            self._shadows = [Shadow(Windows(self.tested, b, x), self.task.least_totals, self.recent) for _ in MARGINS]
-        for shadow, margin in zip(self._shadows, MARGINS, strict=True):
-            shadow.target = best_pair(means[:-1], b + margin * scale)
-        earned = [sum(shadow.earned) + (1e-9 if g == FIRST_MARGIN else 0.0) for g, shadow in enumerate(self._shadows)]
-        i, j, p = self._shadows[int(np.argmax(earned))].target
+            self._windows = [Windows(self.tested, b, x) for _ in MARGINS]
+            self._earned = [deque(maxlen=self.recent) for _ in MARGINS]
+        self._targets = [best_pair(means[:-1], b + margin * scale) for margin in MARGINS]
+        earned = [sum(one) + (1e-9 if g == FIRST_MARGIN else 0.0) for g, one in enumerate(self._earned)]
+        i, j, p = self._targets[int(np.argmax(earned))]
         pair = [(i, {WEIGHT: 0.0}), (j, {WEIGHT: 1.0 - p})] if p < 1 else [(i, {})]
         first, *second = [
             Candidate(
@@ -127,21 +140,3 @@ def best_pair(means: Array, aim: Array) -> tuple[int, int, float]:
             if (value := p * means[i, 0] + (1 - p) * means[j, 0]) > best:
                 best, found = value, (i, j, p) if 0 < p < 1 else (i, j, 1.0) if p else (j, j, 1.0)
     return found
-
-
-class Shadow:
-    """A simulated window budget, with the fit that one margin would have deployed."""
-
-    def __init__(self, windows: Windows, least: Array, remembered: int) -> None:
-        self.windows, self.least, self.target = windows, least, (0, 0, 1.0)
-        self.earned: deque[float] = deque(maxlen=remembered)
-
-    def live(self, record: Array) -> None:
-        """Play a day: `record` (prices + 1, 1 + m), the incumbent last."""
-        share = self.windows.share(self.least, "")
-        day = self.windows.count
-        self.windows.deploy(day, share * self.least + (1 - share) * self.windows.x, "")
-        i, j, p = self.target
-        made = share * (p * record[i] + (1 - p) * record[j]) + (1 - share) * record[-1]
-        self.windows.settle(day, made[1:])
-        self.earned.append(float(made[0]))

@@ -12,10 +12,9 @@ from typing import Any
 import numpy as np
 
 from episafe.core.checks import TOLERANCE
-from episafe.core.policy import Policy, StatesPolicy, state_key
+from episafe.core.policy import Policy, StatesPolicy
 from episafe.core.task import Task
-from episafe.core.types import Array, IntArray, State
-from episafe.problems.moves import chance_key
+from episafe.core.types import Array, IntArray, State, key_of
 
 MOST_STATES = 600  # that are told apart
 MOST_HERE = 150  # states that a trace is followed from at one step
@@ -47,7 +46,7 @@ class Reached:
         for h, w in enumerate(trace):
             if w is None or calls > MOST_MOVES:
                 return
-            name = chance_key(w) if self._same_steps else (h, chance_key(w))
+            name = key_of(w) if self._same_steps else (h, key_of(w))
             value, reached = self._values.setdefault(name, len(self._values)), set[int]()
             for s in here:
                 if (s, value) not in self._moves:
@@ -72,7 +71,7 @@ class Reached:
         return following, np.array([(reward, *utilities) for _, reward, utilities in made])
 
     def _number(self, state: State) -> int:
-        found = self.known.index.get(state_key(state))
+        found = self.known.index.get(key_of(state))
         if found is None and len(self.known.states) >= MOST_STATES:
             found = self.known.nearest(state)
         return self.known.add(state) if found is None else found
@@ -91,7 +90,7 @@ class Reached:
                 for other in range(first, len(trace)) if h >= first else ():
                     again, *values = move(other, state, action, trace[h])
                     same = np.abs(np.hstack(values) - np.hstack(signals)).max() <= TOLERANCE
-                    if state_key(again) != state_key(following) or not same:
+                    if key_of(again) != key_of(following) or not same:
                         return False
                 state = following
         except Exception:  # of a user's function

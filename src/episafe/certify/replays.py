@@ -16,9 +16,9 @@ from episafe.core.checks import TOLERANCE
 from episafe.core.errors import InvalidEpisode, InvalidProblem
 from episafe.core.policy import Policy, draw_index
 from episafe.core.task import Task
-from episafe.core.types import ENDED, Array, Episode, IntArray, index_of
+from episafe.core.types import ENDED, Array, Episode, IntArray, index_of, key_of
 from episafe.kernels.replay import MoveTables, follows, least_totals, replay
-from episafe.problems.moves import NOWHERE, ListedMove, chance_key
+from episafe.problems.moves import NOWHERE, ListedMove
 
 Trace = IntArray | tuple[object, ...]  # the random inputs of H steps: numbers of values, or the values
 Traces = IntArray | Sequence[Trace]
@@ -39,7 +39,7 @@ def read_trace(task: Task, trace: object) -> tuple[object, ...]:
     if len(chances) < H:
         return (None if _has_nan(start) else start, *chances)
     assert task.encode is not None
-    if start is not None and not first and not same_state(task.encode(start), task.initial_state):
+    if start is not None and not first and key_of(task.encode(start)) != key_of(task.initial_state):
         raise InvalidEpisode(f"the trace starts at {start!r}, but episodes start at {task.initial_state!r}: correct it")
     return chances
 
@@ -50,15 +50,6 @@ def _has_nan(w: object) -> bool:
     if isinstance(w, tuple | list):
         return any(map(_has_nan, w))
     return bool(np.isnan(w).any()) if isinstance(w, float | np.ndarray | np.floating) else False
-
-
-def same_state(one: object, other: object) -> bool:
-    """Return whether two encoded states are the same."""
-    if isinstance(one, np.ndarray) or isinstance(other, np.ndarray):
-        return bool(np.array_equal(np.asarray(one), np.asarray(other)))
-    if isinstance(one, tuple) and isinstance(other, tuple):
-        return len(one) == len(other) and all(map(same_state, one, other))
-    return bool(one == other)
 
 
 class Replays:
@@ -113,7 +104,7 @@ class Replays:
         trace, start = self.read(episode.trace), self.task.initial_state
         if episode.states is None:  # a person acted
             return trace, ""
-        if not same_state(episode.states[0], start):
+        if key_of(episode.states[0]) != key_of(start):
             raise InvalidEpisode(
                 f"states[0] is {episode.states[0]!r}, and replays start at {start!r}: reset the system there, or state "
                 "a random start"
@@ -140,7 +131,7 @@ class Replays:
         """
         states, actions = episode.states, np.asarray(episode.actions).tolist()
         for h, w in enumerate(read_trace(self.task, episode.trace)):
-            if w is None and not same_state(states[h], ENDED):
+            if w is None and key_of(states[h]) != ENDED:
                 continue
             place = f"at step {h}, state {states[h]!r}, action {actions[h]}, chance {w!r}"
             try:
@@ -152,7 +143,7 @@ class Replays:
                     f"{place}: move fails ({type(error).__name__}: {error}): correct the trace or move. If you report "
                     "None for this chance, the episode counts as utility 0 from this step"
                 ) from error
-            if h + 1 < len(actions) and not same_state(following, states[h + 1]):  # nothing follows the last state
+            if h + 1 < len(actions) and key_of(following) != key_of(states[h + 1]):  # nothing follows the last state
                 return f"{place}: move leads to state {following!r}, but {states[h + 1]!r} was reported"
             made, seen = np.append(reward, utilities), np.append(episode.rewards[h], episode.utilities[h])
             if not (np.abs(made - seen) <= TOLERANCE).all():
@@ -179,7 +170,7 @@ class ListedReplays(Replays):
             self.values = []
             arrays = MoveTables(np.zeros(shape, dtype=np.int64), np.zeros(shape), np.zeros((*shape, m)))
         self.tables = _frozen(arrays)
-        self._number = {chance_key(w): i for i, w in enumerate(self.values)}
+        self._number = {key_of(w): i for i, w in enumerate(self.values)}
         self._stack: tuple[tuple[Policy, ...], Array] = (), np.zeros((0, H, S, A))
         self.possible: NDArray[np.bool_] | None = None  # which values are in the support at a step and state, (n, S, W)
         if isinstance(move, ListedMove):
@@ -204,7 +195,7 @@ class ListedReplays(Replays):
 
     def _numbered(self, w: object) -> int:
         """Return the number of a chance value; a new one becomes the last column of the tables."""
-        i = self._number.get(chance_key(w))
+        i = self._number.get(key_of(w))
         if i is not None:
             return i
         more = [np.zeros((*one.shape[:3], 1, *one.shape[4:]), one.dtype) for one in self.tables]
@@ -221,7 +212,7 @@ class ListedReplays(Replays):
                 more[0][row, s, a, 0] = NOWHERE
         pairs = zip(self.tables, more, strict=True)
         self.tables = _frozen(np.concatenate(pair, axis=3) for pair in pairs)
-        self._number[chance_key(w)] = len(self.values)
+        self._number[key_of(w)] = len(self.values)
         self.values.append(w)
         return len(self.values) - 1
 

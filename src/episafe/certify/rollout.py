@@ -3,13 +3,12 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from episafe.certify.guard import per_limit
 from episafe.certify.safe_agent import SafeAgent
 from episafe.certify.staged import Staged
 from episafe.core.agent import AgentFacts, Proposer
 from episafe.core.checks import as_array, require
 from episafe.core.policy import OpaquePolicy, Policy
-from episafe.core.task import Constraint, Task, make_constraints
+from episafe.core.task import Constraint, Task, make_constraints, per_limit
 from episafe.core.types import PerLimit
 
 
@@ -71,5 +70,5 @@ class Rollout(SafeAgent):
 
         `least_total` is a total utility, or one per limit, that each of its episodes is certain to reach.
         """
-        stated = None if least_total is None else as_array("least_total", per_limit(least_total, self.task), (None,))
-        self._offer(name, policy, stated)
+        least = per_limit("least_total", least_total, self.task.limit_names, for_all=True)
+        self._offer(name, policy, None if least_total is None else as_array("least_total", least, (None,)))

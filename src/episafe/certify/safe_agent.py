@@ -13,8 +13,9 @@ from episafe.certify.staged import Staged
 from episafe.certify.traces import TraceProposer
 from episafe.certify.trials import check_name
 from episafe.core.agent import Agent, Candidate, Certifier, Proposer, register
+from episafe.core.checks import as_number, as_scale
 from episafe.core.errors import Infeasible, InvalidProblem
-from episafe.core.task import Constraint, ProblemLike, Task, make_constraints
+from episafe.core.task import Constraint, ProblemLike, per_limit
 from episafe.core.types import INCUMBENT, Array, Episode, PerLimit, Plan, Settings
 from episafe.linear.planner import SoftmaxProposer
 
@@ -65,7 +66,9 @@ class SafeAgent(Agent):
     ) -> None:
         super().__init__(problem)
         if floor is not None:
-            self.task = with_floor(self.task, floor)
+            floors = per_limit("floor", floor, self.task.limit_names, for_all=True)
+            limits = zip(self.task.constraints, floors, strict=True)
+            self.task = replace(self.task, constraints=tuple(replace(one, floor=least) for one, least in limits))
         task = self.task
         if certifier is None:
             without_traces = Staged(delta) if candidates or family else Observation(delta)
@@ -166,14 +169,6 @@ class SafeAgent(Agent):
         return {"agent": self.facts.name, "level": self.level, **limits, **least, **self.certifier.settings()}
 
 
-def with_floor(task: Task, floor: PerLimit) -> Task:
-    """Return the task with a floor under every limit."""
-    names, limits = [one.name for one in task.constraints], task.constraints
-    b: PerLimit = task.thresholds.tolist() if len(limits) > 1 else float(task.thresholds[0])
-    demanded = make_constraints(None, b, None, names, floor=floor)
-    return replace(task, constraints=tuple(replace(a, floor=d.floor) for a, d in zip(limits, demanded, strict=True)))
-
-
 def changed_limits(
     constraints: Sequence[Constraint], threshold: PerLimit, slack: PerLimit
 ) -> tuple[list[float], list[float | None]]:
@@ -182,18 +177,18 @@ def changed_limits(
     A slack that is not given becomes the incumbent's margin above the new threshold; if the old slack is unknown, the
     incumbent is only known to reach the old threshold.
     """
-    names, current = [one.name for one in constraints], [one.threshold for one in constraints]
-    if threshold is None:
-        threshold = current if len(current) > 1 else current[0]
-    given = make_constraints(None, threshold, slack, names)
+    thresholds: list[float] = []
     slacks: list[float | None] = []
-    for one, new in zip(constraints, given, strict=True):
-        rest = None if one.slack is None else one.threshold + one.slack - new.threshold
-        higher = new.threshold > one.threshold if rest is None else rest <= 0
-        if new.slack is None and higher:
+    names = [one.name for one in constraints]
+    new = per_limit("threshold", threshold, names), per_limit("slack", slack, names)
+    for one, told, xi in zip(constraints, *new, strict=True):
+        b = one.threshold if told is None else as_number("threshold", told)
+        rest = None if one.slack is None else one.threshold + one.slack - b
+        if xi is None and (b > one.threshold if rest is None else rest <= 0):
             raise Infeasible(
                 f"the incumbent reaches {one.threshold + (one.slack or 0):g} in {one.name}, not the threshold "
-                f"{new.threshold:g}: state its slack there, or take another incumbent"
+                f"{b:g}: state its slack there, or take another incumbent"
             )
-        slacks.append(rest if new.slack is None else new.slack)
-    return [one.threshold for one in given], slacks
+        thresholds.append(b)
+        slacks.append(rest if xi is None else as_scale("slack", xi, positive=True))
+    return thresholds, slacks

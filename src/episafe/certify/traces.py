@@ -5,15 +5,15 @@ This file is heuristic; proposals are certified on later traces.
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from functools import cache, partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-from episafe.certify.floors import Guard, guards_of
 from episafe.certify.reached import Reached
-from episafe.certify.replays import ListedReplays, Trace, Traces, replays_of
+from episafe.certify.replays import ListedReplays, Replays, Trace, Traces, replays_of
 from episafe.core.agent import Candidate
+from episafe.core.checks import TOLERANCE
 from episafe.core.policy import Policy, TablePolicy
 from episafe.core.task import Task
 from episafe.core.types import Array, Episode, IntArray
@@ -30,6 +30,59 @@ MANY_STATES = 128  # from here on few traces lead to each state,
 STEP = 8.0  # and all states of a step count for so many traces; chosen on seeds 3000 to 3009 of a chance of 330 states
 SPARSE = 1 << 22  # bytes of a model from which on it is held as sparse matrices
 MOST_UNLISTED = 64  # newest traces that a policy is replayed on where states are not listed: each step is a call
+
+
+class Guard(NamedTuple):
+    """Actions that keep the shortfall of an episode small on every trace of the support, (H, S, A).
+
+    `elsewhere` (H, S, A) acts where there are no data. The floor of a proposal is computed from its table
+    (`ListedReplays.least_totals`), so no proof rests on guards.
+    """
+
+    allowed: NDArray[np.bool_]
+    elsewhere: Array
+
+
+def guards_of(replays: Replays) -> list[Guard | None]:
+    """Return the guards to propose under: none, and the strictest one. If floors are demanded: those that keep them."""
+    task = replays.task
+    if not isinstance(replays, ListedReplays) or replays.possible is None:
+        return [None]
+    excess, least = excesses(replays)
+    if np.isinf(task.floors).all():
+        return [None, guard(replays, excess, 0.0)]
+    spare = (task.horizon or 0) - float(task.floors.max()) - least  # of the shortfall; the floors do not allow more
+    return [guard(replays, excess, most) for most in dict.fromkeys([max(spare, 0.0) / (task.horizon or 1), 0.0])]
+
+
+def excesses(replays: ListedReplays) -> tuple[Array, float]:
+    """Return by how much each action raises the shortfall that is certain to suffice, (H, S, A), and need_1(s_1).
+
+        need_h(s) = min_a need_h(s, a),   need_h(s, a) = max_w [Σ_c (1 − u_c) + need_{h+1}(s')]
+
+    The maximum is over the support. A policy whose actions raise it by at most c in each step falls short by at most
+    need_1(s_1) + Hc on every trace of the support.
+    """
+    assert replays.possible is not None
+    task, tables, W = replays.task, replays.tables, replays.possible.shape[2]
+    H, S, A = task.horizon or 0, task.num_states or 0, task.num_actions or 0
+    after, found = np.zeros(S), np.zeros((H, S, A))
+    for h in reversed(range(H)):
+        row = min(h, len(tables.next_states) - 1)
+        comes, utilities = tables.next_states[row, :, :, :W], tables.utilities[row, :, :, :W]
+        loss = (1 - utilities).sum(axis=3) + np.where(comes >= 0, after[comes], float(H))
+        need = np.where(replays.possible[row][:, None], loss, 0.0).max(axis=2)
+        after = need.min(axis=1)
+        found[h] = need - after[:, None]
+    return found, float(after[task.initial_state])
+
+
+def guard(replays: ListedReplays, excess: Array, most: float) -> Guard:
+    """Return the guard whose actions raise the shortfall by at most `most` in each step."""
+    allowed = excess <= most + TOLERANCE
+    kept = np.where(allowed, replays.task.incumbent.table(), 0.0)
+    elsewhere = np.where(kept.sum(axis=2, keepdims=True) > 0, kept, excess <= TOLERANCE)
+    return Guard(allowed, elsewhere / elsewhere.sum(axis=2, keepdims=True))
 
 
 class TraceProposer(SoftmaxProposer):
@@ -124,14 +177,15 @@ class TraceProposer(SoftmaxProposer):
         kernel, signals, start, as_policy = self.law()
         demanded = self.guards[0] is not None
         for guard in self.guards if demanded or self.num_traces <= MOST_GUARDED else self.guards[:1]:
+            known, allowed = dict[bytes, tuple[Array, IntArray]](), None if guard is None else guard.allowed
 
-            @cache
-            def greedy(weights: bytes, guard: Guard | None = guard) -> tuple[Array, IntArray]:
-                allowed = None if guard is None else guard.allowed
-                actions, V = greedy_actions(kernel, signals, np.frombuffer(weights), allowed)
-                return V[start], actions
+            def best(weights: Array, known: dict[Any, Any] = known, allowed: Any = allowed) -> tuple[Array, IntArray]:
+                key = weights.tobytes()
+                if key not in known:
+                    actions, V = greedy_actions(kernel, signals, weights, allowed)
+                    known[key] = V[start], actions
+                return known[key]
 
-            best = partial(_by_bytes, greedy)
             points = Points(best, 1 + task.num_constraints) if task.num_constraints > 1 else None
             for aim in aims:
                 wanted = aim
@@ -165,10 +219,6 @@ class TraceProposer(SoftmaxProposer):
 
             steps = [scipy.sparse.csr_array(step.reshape(-1, step.shape[2])) for step in P]
         return [steps[row] for row in rows.tolist()], signals[rows], known[rows]
-
-
-def _by_bytes(greedy: Callable[[bytes], tuple[Array, IntArray]], weights: Array) -> tuple[Array, IntArray]:
-    return greedy(weights.tobytes())
 
 
 def empirical_model(

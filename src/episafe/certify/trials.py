@@ -6,6 +6,7 @@ The bounds of the candidates are in `Accounts`; every plan that is made here pas
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import reduce
 
 import numpy as np
 
@@ -27,8 +28,14 @@ MOST_PAYERS = 3  # that are tried, at most; both set on problems of seeds 1000 t
 class Trials:
     """Candidates on trial, by row of the accounts, with their observed or promised rewards.
 
+    Args:
+        task: the limits and the incumbent.
+        sets: accounts of the candidates, in the same rows. A candidate's own least totals are those of the last set;
+            in the others its sequences begin at the least totals of the task.
+        observed: accounts that have rows of their own for these candidates, if there are any.
+
     Attributes:
-        accounts: the bounds of the candidates.
+        accounts: the last set.
         policies: the policies, by row; None for a free row.
         lams: the multiplier of each, by row.
         ranking: rewards so far, promised rewards, and the newest row.
@@ -36,13 +43,18 @@ class Trials:
         paying: the row of the newest candidate if its purpose is to pay for others; else 0.
     """
 
-    def __init__(self, task: Task, accounts: Accounts) -> None:
-        n = len(accounts.names)
-        self.task, self.accounts, self.num_shared, self.base = task, accounts, n, 0
+    def __init__(self, task: Task, *sets: Accounts, observed: Accounts | None = None) -> None:
+        n = len(sets[-1].names)
+        self.task, self.sets, self._observed, self.num_shared, self.base = task, list(sets), observed, n, 0
         self.paying = self._num_payers = 0
         self.policies: list[Policy | None] = [task.incumbent] + [None] * (n - 1)
         self.lams = [math.nan] * n
         self.ranking = Ranking(np.zeros((n, 2)), np.zeros(n), np.zeros(1, dtype=np.int64))
+
+    @property
+    def accounts(self) -> Accounts:
+        """Return the last set."""
+        return self.sets[-1]
 
     @property
     def newest(self) -> int:
@@ -55,8 +67,15 @@ class Trials:
 
     @property
     def lower(self) -> Array:
-        """Return the bounds (n, m)."""
-        return self.accounts.wealth.lower
+        """Return the largest bound of each candidate, (n, m); all sets together hold at δ."""
+        proved: Array = reduce(np.maximum, [one.wealth.lower for one in self.sets])
+        if self._observed is not None:
+            proved = proved.copy()
+            for i in self.accounts.rows[1:]:
+                row = self._observed.row(self.accounts.names[i])
+                if row > 0:
+                    proved[i] = np.maximum(proved[i], self._observed.wealth.lower[row])
+        return proved
 
     def score(self, row: int) -> float:
         """Return the heuristic score of a candidate."""
@@ -71,7 +90,8 @@ class Trials:
         """Put a candidate on trial; return its row. A proposal may take the row of the least useful one, if any."""
         shares = candidate.name.startswith(PROPOSAL) and self.num_shared > 1
         row = self._shared_row() if shares else self._own_row()
-        self.accounts.begin(row, candidate.name, candidate.least_totals)
+        for one in self.sets:
+            one.begin(row, candidate.name, candidate.least_totals if one is self.accounts else None)
         self.policies[row], self.lams[row] = candidate.policy, candidate.lam
         self.ranking.rewards[row], self.ranking.guess[row], self.newest = 0.0, guess, row
         self.paying = row if PAYS in candidate.statistics else 0
@@ -103,7 +123,9 @@ class Trials:
         self.lams.append(math.nan)
         rewards, guess, newest = self.ranking
         self.ranking = Ranking(np.concatenate([rewards, np.zeros((1, 2))]), np.append(guess, 0.0), newest)
-        return self.accounts.widen()
+        for one in self.sets:
+            one.widen()
+        return len(self.policies) - 1
 
     def _shared_row(self) -> int:
         """Return a free row, or the row with the least score − Σ_c (b_c − L_c)₊.
@@ -123,20 +145,20 @@ class Trials:
 
     def begin_block(self) -> None:
         """Begin the sequences of all candidates again, with the full δ; the one that seems best has the largest δ_j."""
-        accounts = self.accounts
-        accounts.num_candidates = 0
-        for i in sorted(accounts.rows[1:], key=self.score, reverse=True):
-            accounts.begin(i, accounts.names[i], accounts.wealth.least[i])
+        for accounts in self.sets:
+            accounts.num_candidates = 0
+            for i in sorted(accounts.rows[1:], key=self.score, reverse=True):
+                accounts.begin(i, accounts.names[i], accounts.wealth.least[i])
 
-    def withdraw(self, name: str) -> int:
-        """End the trial of a candidate; return its row, or −1 if it has none."""
+    def withdraw(self, name: str) -> None:
+        """End the trial of a candidate, if it has one."""
         row = self.accounts.row(name)
         if row > 0:
-            self.accounts.withdraw(row)
+            for one in self.sets:
+                one.withdraw(row)
             self.policies[row] = None
             self.newest = self.newest if self.newest != row else 0
             self.base = self.base if self.base != row else 0
-        return row
 
     def promote(self, name: str) -> None:
         """Let a certified candidate act wherever the incumbent would; "incumbent" undoes it."""

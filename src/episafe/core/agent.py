@@ -4,7 +4,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Literal, NoReturn, TypeVar
+from typing import Any, ClassVar, Literal, TypeVar
 
 import numpy as np
 
@@ -153,23 +153,14 @@ class Agent(ABC):
 
 
 @dataclass(frozen=True)
-class Seen:
-    """The observed results of a policy: number of episodes, mean and variance of utilities and reward, (m + 1,)."""
-
-    policy: Policy
-    number: int
-    means: Array
-    variances: Array
-
-
-@dataclass(frozen=True)
 class Goal:
     """What a proposer should aim at; the last four fields are for proposers that use the results of whole policies."""
 
     utilities: Array  # the expected utilities to reach by the proposer's estimate, (m,)
     optimism: float = 0.0  # scale of an extra bonus on the reward, to go and see more
     boldness: float = 1.0  # factor on the proposer's bonus; below 1 for proposals that trust the data
-    seen: tuple[Seen, ...] = ()  # of every policy so far, the one that acts first
+    # every policy so far, the one that acts first: number, mean and Σ(x − mean)² of utilities and reward, (m + 1, 3)
+    seen: tuple[tuple[Policy, Array], ...] = ()
     log_term: float = 0.0  # ln(1/δ_j) of the next candidate
     first_weight: float = 1.0  # with which its trial begins
     ahead: float = 0.0  # episodes for which a gain lasts
@@ -259,14 +250,20 @@ class Certifier(ABC):
     level: Level = "theorem"
     uses_traces: bool = False
     replay_prefix: str | None = None  # before the names of replays in evidence; None if there are none
+    parts: "tuple[Certifier, ...]" = ()  # certifiers that it is made of; the first does what it does not do itself
     task: Task
+    _void_reason: str = ""
 
     def start(self, task: Task) -> None:
         """Bind the certifier to the task of its agent."""
         self.task = task
+        for part in self.parts:
+            part.start(task)
 
     def use_salt(self, salt: str) -> None:
         """Use this private salt for the random draws of replays; called before the first deployment."""
+        for part in self.parts:
+            part.use_salt(salt)
 
     def settings(self) -> Settings:
         """Return the recorded settings, with the statement of the promise and its assumptions."""
@@ -304,10 +301,12 @@ class Certifier(ABC):
 
     def postpone(self) -> None:
         """Note that the proposer had nothing to propose, so that `goal` can wait before it asks again."""
+        for part in self.parts:
+            part.postpone()
 
     def least_totals(self, policy: Policy) -> Array | None:
         """Return the least totals (m,) that are certain under a policy; None if only those of the task are known."""
-        return None
+        return self.parts[0].least_totals(policy) if self.parts else None
 
     @abstractmethod
     def plan(self) -> Plan:
@@ -319,6 +318,8 @@ class Certifier(ABC):
 
     def announce(self, episode_id: str) -> None:
         """Note the id of the next deployment, for certifiers with a calendar; raise if it has no place there."""
+        for part in self.parts:
+            part.announce(episode_id)
 
     @abstractmethod
     def deployed(self, deployment: int, plan: Plan, component: int | None = None) -> None:
@@ -334,6 +335,8 @@ class Certifier(ABC):
 
     def abandoned(self, deployment: int) -> None:
         """Note that a deployment will never be reported: it keeps counting as the worst case."""
+        for part in self.parts:
+            part.abandoned(deployment)
 
     def replayed_total(self, weights: Mapping[str, float], evidence: Evidence) -> Array | None:
         """Return the replayed total (m,) of a mixture, averaged over the draw; None if it was not replayed."""
@@ -369,11 +372,12 @@ class Certifier(ABC):
 
     def replayed(self, episodes: Sequence[Episode]) -> tuple[tuple[str, ...], Array]:
         """Return the candidates and their total utilities (n, E, m) on the traces of logged episodes."""
-        self._refuse("replays no traces")
+        return self._first("replays no traces").replayed(episodes)
 
     def read_log(self, names: Sequence[str], shares: Array, utilities: Array) -> None:
         """Add logged episodes before the first deployment: shares (n, E) and total utilities (n, E, m)."""
-        self._refuse("reads no logs: prove a limit with es.prove, and add the policy as a candidate")
+        why = "reads no logs: prove a limit with es.prove, and add the policy as a candidate"
+        self._first(why).read_log(names, shares, utilities)
 
     def require_on_trial(self, name: str, *others: str) -> None:
         """Raise ValueError unless a policy is a candidate on trial, or one of `others`."""
@@ -383,32 +387,34 @@ class Certifier(ABC):
 
     def promote(self, name: str) -> None:
         """Let a certified candidate act wherever the incumbent would."""
-        self._refuse("promotes no candidates")
+        self._first("promotes no candidates").promote(name)
 
     def withdraw(self, name: str) -> None:
         """End the trial of a candidate; the δ that it used is not returned."""
-        self._refuse("has no candidates to withdraw")
+        self._first("has no candidates to withdraw").withdraw(name)
 
     def change(self, constraints: Sequence[Constraint]) -> None:
         """Use other thresholds and slacks from now on; proved bounds do not depend on them."""
-        self._refuse("cannot change its limits")
+        self._first("cannot change its limits").change(constraints)
 
     def void(self, reason: str) -> None:
         """Note that an assumption was contradicted: from now on nothing is proved."""
-        self._refuse("proves nothing")
+        self._void_reason = self._void_reason or reason
 
-    def _refuse(self, why: str) -> NoReturn:
-        raise TypeError(f"{type(self).__name__} {why}")
+    def _first(self, why_not: str) -> "Certifier":
+        if not self.parts:
+            raise TypeError(f"{type(self).__name__} {why_not}")
+        return self.parts[0]
 
     @property
     def invalid_reason(self) -> str:
         """Return why the certificate is invalid; "" while it is valid."""
-        return ""
+        return self._void_reason or next((one.invalid_reason for one in self.parts if one.invalid_reason), "")
 
     @property
     def warning(self) -> str:
         """Return a warning about the last reports, for people; "" if there is none."""
-        return ""
+        return next((one.warning for one in self.parts if one.warning), "")
 
 
 def promise(

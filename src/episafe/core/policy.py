@@ -2,13 +2,13 @@
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
 from episafe.core.checks import as_distributions, require
-from episafe.core.types import Array, Document, IntArray, State, StateFunction, View, index_of, is_outside
+from episafe.core.types import Array, Document, IntArray, State, StateFunction, View, index_of, is_outside, key_of
 
 
 class Policy(ABC):
@@ -81,12 +81,12 @@ class StatesPolicy(Policy):
 
     def __init__(self, states: Sequence[State], table: Array, elsewhere: Policy, name: str = "") -> None:
         self.states, self._table, self.elsewhere, self.name = list(states), table, elsewhere, name
-        self.index = {state_key(state): i for i, state in enumerate(self.states)}
+        self.index = {key_of(state): i for i, state in enumerate(self.states)}
         self._vectors: tuple[IntArray, Array, Array] | None = None  # numbers, scaled vectors and scale of the states
 
     def add(self, state: State) -> int:
         """Add a state; return its number."""
-        self.index[state_key(state)], self._vectors = len(self.states), None
+        self.index[key_of(state)], self._vectors = len(self.states), None
         self.states.append(state)
         return len(self.states) - 1
 
@@ -108,7 +108,7 @@ class StatesPolicy(Policy):
 
     def probabilities(self, h: int, state: State) -> Array:
         """Return π_h(·|state), shape (A,)."""
-        i = self.index.get(state_key(state))
+        i = self.index.get(key_of(state))
         i = self.nearest(state) if i is None else i
         return self.elsewhere.probabilities(h, state) if i is None else self._table[h, i]
 
@@ -125,13 +125,6 @@ class StatesPolicy(Policy):
         dense = np.array([[[dict(row).get(a, 0.0) for a in actions] for row in step] for step in rows])
         table = as_distributions("policy", dense, (None, None, None))
         return cls([_state(one) for one in document["states"]], table, elsewhere, document["name"])
-
-
-def state_key(state: State) -> Hashable:
-    """Return the key under which an encoded state is stored: arrays by their bytes."""
-    if isinstance(state, np.ndarray):
-        return state.dtype.str, state.shape, state.tobytes()
-    return tuple(map(state_key, state)) if isinstance(state, tuple) else state
 
 
 def _vector(state: State) -> Array | None:

@@ -236,6 +236,11 @@ class Task:
         require(not unknown, f"the slack of {unknown} is unknown: give slack=… (es.measure_slack measures it)")
         return np.array([one.slack for one in self.constraints], dtype=np.float64)
 
+    @property
+    def limit_names(self) -> list[str]:
+        """Return the names of the limits."""
+        return [one.name for one in self.constraints]
+
     def with_limits(self, thresholds: Sequence[float], slacks: Sequence[float | None]) -> "Task":
         """Return the same task with other thresholds and slacks."""
         limits = zip(self.constraints, thresholds, slacks, strict=True)
@@ -448,22 +453,25 @@ def make_constraints(
     m = len(threshold) if isinstance(threshold, list | tuple | Mapping | np.ndarray) else None
     names = names or (tuple(threshold) if isinstance(threshold, Mapping) else [""] * (m or 1))
     given = {"utility": utility, "threshold": threshold, "slack": slack, "least_total": least_total, "floor": floor}
-    columns = [[value] if m is None else _column(name, value, m, names) for name, value in given.items()]
+    columns = [
+        [value] if m is None else per_limit(name, value, names, name in ("least_total", "floor"))
+        for name, value in given.items()
+    ]
     rows = zip(*columns, names if m is not None else names[:1], strict=True)
     return named_constraints([Constraint(u, b, xi, name, least, at_least) for u, b, xi, least, at_least, name in rows])
 
 
-def _column(name: str, value: object, m: int, names: Sequence[str]) -> list[Any]:
-    """Return one value per limit."""
+def per_limit(name: str, value: object, names: Sequence[str], for_all: bool = False) -> list[Any]:
+    """Return one value per limit, given in order or by name; with `for_all` one number stands for all limits."""
     if isinstance(value, Mapping):
         given = ", ".join(map(str, value))
         require(set(value) == set(names), f"{name} is given for {given}, the limits are {', '.join(names)}")
         return [value[label] for label in names]
-    if value is None or (is_number(value) and name in ("least_total", "floor")):
-        return [value] * m
-    if isinstance(value, Sequence | np.ndarray) and len(value) == m:
+    if value is None or (is_number(value) and (for_all or len(names) == 1)):
+        return [value] * len(names)
+    if isinstance(value, Sequence | np.ndarray) and len(value) == len(names):
         return list(value)
-    raise InvalidProblem(f"threshold has {m} entries, so {name} must be a list of {m}")
+    raise InvalidProblem(f"there are {len(names)} limits, so {name} must be a list of {len(names)}, got {value!r}")
 
 
 def encoder_like(example: object) -> Encoder:

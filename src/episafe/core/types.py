@@ -1,7 +1,7 @@
 """Arrays, states, episodes and plans. Shapes: H steps, S states, A actions, d features, m limits, K episodes."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeGuard, get_args
@@ -47,6 +47,17 @@ def index_of(state: State) -> int:
     """Return the number of a listed state."""
     assert isinstance(state, int | np.integer), f"the states are listed, but {state!r} is not one of them"
     return int(state)
+
+
+def key_of(value: object) -> Hashable:
+    """Return the key of a state or a value of chance: lists and arrays become tuples, NumPy scalars become numbers."""
+    if isinstance(value, np.ndarray | np.generic):
+        value = value.tolist()
+    if isinstance(value, list | tuple):
+        return tuple(key_of(part) for part in value)
+    if isinstance(value, Mapping):
+        return tuple((name, key_of(part)) for name, part in sorted(value.items()))
+    return value  # any hashable value
 
 
 class Unit(NamedTuple):

@@ -18,10 +18,10 @@ from episafe.certify.replays import read_trace
 from episafe.certify.safe_agent import SafeAgent
 from episafe.core.errors import InvalidProblem
 from episafe.core.task import Problem, TableFeatures, Task
-from episafe.core.types import Array, Document, Episode, IntArray, State, is_outside
+from episafe.core.types import Array, Document, Episode, IntArray, State, is_outside, key_of
 from episafe.kernels.tabular_optimum import occupancy
 from episafe.problems.linear import LinearCMDP
-from episafe.problems.moves import NOWHERE, ListedMove, chance_key
+from episafe.problems.moves import NOWHERE, ListedMove
 from episafe.simulation.run import run
 
 MODELS = 9  # of resampled episodes
@@ -187,11 +187,11 @@ def model_of(task: Task, episodes: Sequence[Episode], rng: np.random.Generator) 
 def _by_chance(task: Task, move: ListedMove, episodes: Sequence[Episode]) -> Document:
     """Return the arrays of a model that moves as the system does, by the frequencies of chance."""
     n, _, _, W = move.next_states.shape
-    counts, number = np.zeros((task.horizon or 0, W)), {chance_key(w): i for i, w in enumerate(move.values)}
+    counts, number = np.zeros((task.horizon or 0, W)), {key_of(w): i for i, w in enumerate(move.values)}
     for episode in episodes:
         for h, w in enumerate(episode.trace[1]):
-            if w is not None and chance_key(w) in number:
-                counts[h, number[chance_key(w)]] += 1
+            if w is not None and key_of(w) in number:
+                counts[h, number[key_of(w)]] += 1
     pooled = counts.sum(axis=0) / max(counts.sum(), 1)
     rows = counts + PRIOR * pooled if n > 1 else pooled[None]
     possible = (move.next_states != NOWHERE).all(axis=2)  # (n, S, W)
@@ -215,13 +215,13 @@ def _by_traces(task: Task, episodes: Sequence[Episode]) -> Document:
     assert task.move is not None
     H, A, m = task.horizon or 0, task.num_actions or 0, task.num_constraints
     traces = [read_trace(task, one.trace) for one in episodes if one.trace is not None]
-    values = {chance_key(w): w for trace in traces for w in trace if w is not None}
+    values = {key_of(w): w for trace in traces for w in trace if w is not None}
     number, W = {key: i for i, key in enumerate(values)}, len(values)
     law, states, index = np.zeros((H, W)), [task.initial_state], {task.key(task.initial_state): 0}
     for trace in traces:
         for h, w in enumerate(trace):
             if w is not None:
-                law[h, number[chance_key(w)]] += 1
+                law[h, number[key_of(w)]] += 1
     rows, here = list[tuple[int, int, int, int, int, float, Array]](), [0]
     for h in range(H):
         after = dict[int, None]()

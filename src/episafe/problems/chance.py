@@ -194,9 +194,10 @@ def _with_levels(
 def _played(
     problem: PlayedCMDP, cost: object, at_most: float, limit: Constraint, keep: bool, lost: Loss, ended: float
 ) -> Task:
-    """Return the task of a played problem with the limit: the utility of a step is 1 − lost(total before, after).
+    """Return the task of a played problem with the limit, whose states are (state, total), see `Carry`.
 
-    `cost` is a function (h, state, action, w) of the user, or `cost_of` or `_shortfall`, of utilities.
+    The utility of a step is 1 − lost(total before, after), and `ended` in each step after an early end. `cost` is a
+    function (h, state, action, w) of the user, or `cost_of` or `_shortfall`, of utilities.
     """
     if not callable(cost):
         raise InvalidProblem(f"cost of a played problem must be a function (h, state, action, w), got {cost!r}")
@@ -214,35 +215,15 @@ def _played(
 
     units = int(at_most) if at_most == int(at_most) and 1 <= at_most <= MOST_WHOLE else LEVELS
 
-    def level(total: float) -> int:
+    def level(total: float) -> int:  # which features tell apart
         share = total / at_most if at_most else float(total > 0) * 2
         return units + 1 if total > most else math.ceil(share * units - ROUNDING * units)
 
-    outside = {START: 0.0, ENDED: ended}
-    return with_total(inner, step, (level, units + 2), (*inner.constraints[:num_kept], limit), outside)
-
-
-def with_total(
-    inner: Task,
-    step: Callable[[int, Any, int, Any, Array | None], tuple[float, Array]],
-    levels: tuple[Callable[[float], int], int],
-    limits: tuple[Constraint, ...],
-    outside: dict[tuple[str], float],
-) -> Task:
-    """Return the task whose states are (state, total), see `Carry`.
-
-    Args:
-        inner: the task without the total; its states are not listed.
-        step: as of a `Carry`.
-        levels: total -> its level, which features tell apart, and how many levels there are.
-        limits: the limits; the last one is on the total. Their utilities are observed.
-        outside: the utility of the last limit in START and ENDED.
-    """
-    encode, view, move, support, (level, num_levels) = inner.encode, inner.view, inner.move, inner.support, levels
+    encode, move, support, num_levels = inner.encode, inner.move, inner.support, units + 2
     assert encode is not None
     nothing = 0.0, (0.0,) * inner.num_constraints
-    known = {state: inner.outside.get(state, nothing) for state in (START, ENDED)}
-    signals = {state: (r, (*u[: len(limits) - 1], outside[state])) for state, (r, u) in known.items()}
+    known = {state: (*inner.outside.get(state, nothing), last) for state, last in ((START, 0.0), (ENDED, ended))}
+    signals = {state: (reward, (*told[:num_kept], last)) for state, (reward, told, last) in known.items()}
     features, eye = inner.features, np.eye(num_levels)
     if isinstance(features, OneHot):
         size = features.size and features.size * num_levels
@@ -260,7 +241,7 @@ def with_total(
 
     task = replace(
         inner,
-        constraints=tuple(replace(one, utility=None) for one in limits),
+        constraints=tuple(replace(one, utility=None) for one in (*inner.constraints[:num_kept], limit)),
         incumbent=FunctionPolicy(
             lambda h, state: inner.incumbent.probabilities(h, state[0]), inner.num_actions or 0, 0, inner.incumbent.name
         ),

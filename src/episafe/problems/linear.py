@@ -209,7 +209,7 @@ class LinearCMDP:
 
     @cached_property
     def _optimum(self) -> tabular_optimum.Optimum:
-        names, limits = [one.name for one in self.task.constraints], (np.stack(self._utilities), self.task.thresholds)
+        names, limits = self.task.limit_names, (np.stack(self._utilities), self.task.thresholds)
         return exact.optimum(self.P, self._reward, *limits, self.task.initial_state, names)
 
     def occupancy(self, policy: object) -> Array:
@@ -244,7 +244,7 @@ class LinearCMDP:
             arrays["phi"] = task.features.phi
         facts: Document = {
             "origin": self.origin, "initial_state": task.initial_state, "time_homogeneous": task.time_homogeneous,
-            "norm_bound": task.norm_bound, "names": [one.name for one in task.constraints],
+            "norm_bound": task.norm_bound, "names": task.limit_names,
             "units": {name: one.text for name, one in task.units.items()},
             "state_names": list(task.state_names), "action_names": list(task.action_names),
         }  # fmt: skip

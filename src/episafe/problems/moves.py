@@ -1,13 +1,13 @@
 """Exogenous chance in listed problems: how the system moves given chance, and the law of chance."""
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from episafe.core.checks import as_distributions, as_unit_range, require
 from episafe.core.errors import InvalidEpisode
-from episafe.core.types import Array, IntArray, Move
+from episafe.core.types import Array, IntArray, Move, key_of
 from episafe.kernels.replay import MoveTables, add_moves
 
 NOWHERE = -1  # the next state of a value that chance cannot take there
@@ -33,7 +33,7 @@ class ListedMove:
     _number: dict[Hashable, int] = field(init=False)
 
     def __post_init__(self) -> None:
-        number = {chance_key(w): i for i, w in enumerate(self.values)}
+        number = {key_of(w): i for i, w in enumerate(self.values)}
         shape = np.shape(self.next_states)
         whole = len(shape) == 4 and shape[3] == len(number) and np.asarray(self.next_states).dtype.kind == "i"
         require(whole, f"next_states must be whole numbers (n, S, A, {len(number)}), got shape {shape}")
@@ -47,7 +47,7 @@ class ListedMove:
 
     def __call__(self, h: int, state: int, action: int, w: object) -> tuple[int, float, Array]:
         """Return the next state, the reward and the utilities (m,) given chance w."""
-        i = self._number.get(chance_key(w), NOWHERE)
+        i = self._number.get(key_of(w), NOWHERE)
         at = (self.row(h), state, action, i)
         following = NOWHERE if i < 0 else int(self.next_states[at])
         if following == NOWHERE and self.unlisted is not None:
@@ -134,14 +134,3 @@ def is_exogenous(move: ListedMove, law: Array, start: int, horizon: int) -> bool
         described, names = np.concatenate([rounded[row], ahead[:, 0]], axis=1), dict[bytes, int]()
         kinds = np.array([names.setdefault(state.tobytes(), len(names)) for state in described])
     return True
-
-
-def chance_key(w: object) -> Hashable:
-    """Return the key of a value of chance: lists and arrays become tuples, NumPy scalars become numbers."""
-    if isinstance(w, np.ndarray | np.generic):
-        w = w.tolist()
-    if isinstance(w, list | tuple):
-        return tuple(chance_key(part) for part in w)
-    if isinstance(w, Mapping):
-        return tuple((name, chance_key(part)) for name, part in sorted(w.items()))
-    return w  # any hashable value

@@ -15,9 +15,9 @@ from episafe.core.checks import TOLERANCE, require
 from episafe.core.errors import InvalidEpisode, InvalidProblem
 from episafe.core.policy import TablePolicy
 from episafe.core.task import OneHot, TableFeatures, Task, make_constraints
-from episafe.core.types import Array, PerLimit
+from episafe.core.types import Array, PerLimit, key_of
 from episafe.problems.linear import LinearCMDP
-from episafe.problems.moves import NOWHERE, ListedMove, chance_key, is_exogenous
+from episafe.problems.moves import NOWHERE, ListedMove, is_exogenous
 
 RuleState = tuple[int, ...]
 Chance = tuple[Iterable[Any], ArrayLike]  # the values of one random input, and their probabilities
@@ -201,11 +201,11 @@ def _chances_at(rules: Rules, h: int, state: RuleState) -> Pairs:
     for row in () if law is None else product(*(_checked(h, state, *one) for one in law)):
         w, p = tuple(value for value, _ in row), math.prod(p for _, p in row)
         if p > 0:
-            key = chance_key(w)
+            key = key_of(w)
             pairs[key] = w, p + pairs.get(key, (w, 0.0))[1]
     if law is None or type(rules).support is not Rules.support:
         for w in map(tuple, rules.support(h, state)):
-            pairs.setdefault(chance_key(w), (w, math.nan if law is None else 0.0))
+            pairs.setdefault(key_of(w), (w, math.nan if law is None else 0.0))
     return pairs
 
 

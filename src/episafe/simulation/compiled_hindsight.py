@@ -93,8 +93,8 @@ def _play_block(
     rows, trials = np.array(certifier.accounts.rows), certifier.trials
     totals = certifier.totals_of(trials.listed(certifier.accounts.rows)[1], made.chances, range(number))
     ones = np.ones(totals.shape[:2])
-    for accounts in trials.both:
-        accounts.read_log(rows, ones, trials.above_floors(accounts, rows, totals[:, :, 1:]))
+    for accounts, utilities in certifier.above_floors(rows, totals[:, :, 1:]):
+        accounts.read_log(rows, ones, utilities)
     _reward(trials, rows, ones, totals[:, :, 0])
     certifier.num_episodes += number
     certifier.num_traces += number
