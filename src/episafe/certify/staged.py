@@ -11,7 +11,7 @@ import numpy as np
 
 from episafe.certify.evidence import Accounts
 from episafe.certify.observation import FIRST_MARGIN, SHORTEST_TRIAL, SOBERNESS, Observation
-from episafe.certify.trials import Trials
+from episafe.certify.trials import PROPOSAL, Trials
 from episafe.core.agent import Candidate, Evidence, Goal, Proposer, plan_of, promise
 from episafe.core.errors import InvalidEpisode
 from episafe.core.task import Constraint, Task
@@ -21,6 +21,7 @@ from episafe.kernels.wealth import LOG_WORST
 
 LEAST_WEIGHT = 1e-3  # with which a trial is taken to begin
 LONGEST_TAIL = 2000  # deployments of one policy after one of its that is not reported
+LONG = 100  # episodes of a trial after which another proposal is made, in addition to as many as there were before
 LEVEL, LEAST_SEEN = 0.05, 10  # of the test that ends a trial; episodes of its own before that
 PRIOR = 4.0  # episodes at b, and at the reward of the acting policy, that a candidate starts with
 POOLED = 20.0  # episodes of its own that the spread of all candidates counts for in that of each
@@ -70,9 +71,15 @@ class Staged(Observation):
         return promise(self.name, self.delta, ASSUMES + slack)
 
     def goal(self) -> Goal | None:
-        """Return the goal of the next proposal; None while a candidate is on trial. Users' candidates come first."""
+        """Return the goal of the next proposal; None while a candidate is on trial. Users' candidates come first.
+
+        A proposal whose trial takes longer than all episodes before it does not keep others waiting. Bold and sober
+        proposals take turns.
+        """
         acting = self._acting()
-        if self.invalid_reason or self._racing(acting):
+        racing = [self.accounts.names[i] for i in self._racing(acting)]
+        is_long = self.num_episodes >= 2 * self.trial_began + LONG
+        if self.invalid_reason or any(not is_long or not name.startswith(PROPOSAL) for name in racing):
             return None
         b, lower = self.task.thresholds, self.assured[acting]
         margin = FIRST_MARGIN * np.maximum(lower - b, 0.0) / math.sqrt(1 + self.num_episodes / SHORTEST_TRIAL)
@@ -81,7 +88,8 @@ class Staged(Observation):
         ahead = float(max(self.num_episodes, AHEAD))
         order = [acting, *(i for i in range(len(self.seen)) if i != acting)]
         seen = tuple((one, self.seen[i].copy()) for i in order if (one := self.trials.policies[i]) is not None)
-        return Goal(b + margin, 0.0, SOBERNESS, seen, self.accounts.log_term(number), first_weight, ahead)
+        boldness = SOBERNESS if self.accounts.num_candidates % 2 else 1.0
+        return Goal(b + margin, 0.0, boldness, seen, self.accounts.log_term(number), first_weight, ahead)
 
     def consult(self, proposer: Proposer) -> Candidate | None:
         """Return a proposal to try while no candidate is on trial."""
@@ -94,6 +102,7 @@ class Staged(Observation):
     def add(self, candidate: Candidate) -> None:
         """Put a candidate on trial. Those before the first deployment share half of δ equally; later ones have δ_j."""
         self._num_added += 1
+        self.trial_began = self.num_episodes
         self.trials.add(candidate, 0.0)
         self.seen = np.concatenate([self.seen, np.zeros((1, *self.seen.shape[1:]))])
         flags = self.dropped, self.passed, self.certified
@@ -108,9 +117,11 @@ class Staged(Observation):
         self.accounts.expect(deployment, [row for row in map(self.accounts.row, names) if row >= 0])
 
     def evidence(self, deployment: int, episode: Episode) -> Evidence:
-        """Return share 1 for the component that acted, 0 for the others."""
+        """Return share 1 for the component that acted, 0 for the others; if it is not told, see `shares_of`."""
         names, component = plan_of(self._plans, deployment).parts.names, episode.component
         component = 0 if component is None and len(names) == 1 else component
+        if component is None and self.task.num_actions is not None:
+            return super().evidence(deployment, episode)
         if component not in range(len(names)):
             raise InvalidEpisode(f"component is {component!r}: give the position in {names} of the policy that acted")
         totals = np.tile(np.asarray(episode.total_utility), (len(names), 1))
@@ -125,7 +136,7 @@ class Staged(Observation):
         self._plans.pop(deployment, None)
         self.accounts.credit(deployment, rows, found.shares, utilities)
         for k in np.flatnonzero(found.shares):
-            self._see(rows[k], found.utilities[k], float(found.rewards[k]))
+            self._see(rows[k], found.shares[k], found.utilities[k], float(found.rewards[k]))
         self.num_episodes += 1
         self._judge()
 
@@ -150,13 +161,13 @@ class Staged(Observation):
 
     # which candidate to try, and when to give it up
 
-    def _see(self, row: int, utilities: Array, reward: float) -> None:
+    def _see(self, row: int, share: float, utilities: Array, reward: float) -> None:
         """Add the totals of an episode of a row by Welford's update, which gives equal values a spread of exactly 0."""
         seen, values = self.seen[row], np.append(utilities, reward)
-        seen[:, 0] += 1
+        seen[:, 0] += share
         before = values - seen[:, 1]
-        seen[:, 1] += before / seen[:, 0]
-        seen[:, 2] += before * (values - seen[:, 1])
+        seen[:, 1] += share * before / seen[:, 0]
+        seen[:, 2] += np.maximum(share * before * (values - seen[:, 1]), 0.0)
 
     def _judge(self, again: bool = False) -> None:
         """Note the rows that are certified now, those that they overtake, and those that are given up.

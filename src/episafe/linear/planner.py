@@ -67,6 +67,7 @@ class Rules(NamedTuple):
         return pi if self.entropy == RELEASED_ENTROPY else float(self.entropy == ENTROPY)
 
 
+FEWEST = 30  # episodes from which reward and utility are learned before the first proposal; set on six made-up systems
 MOST_UNSEEN = 10_000  # answers of a policy at states not seen before that are kept
 TEXT = Rules()
 RELEASED = Rules(ends=False, entropy=RELEASED_ENTROPY, extra_steps=1.0, incumbent_first=True)
@@ -234,8 +235,15 @@ class SoftmaxProposer(Proposer):
         scales = scales._replace(C_r=goal.boldness * scales.C_r)
         return scales._replace(C_u=goal.optimism) if goal.optimism > 0 else scales
 
-    def propose(self, goal: Goal) -> Candidate:
-        """Return π^λ of the smallest λ that reaches the goal, or of C_λ; its promised reward is V̄ʳ + V̄†."""
+    def propose(self, goal: Goal) -> Candidate | None:
+        """Return π^λ of the smallest λ that reaches the goal, or of C_λ; its promised reward is V̄ʳ + V̄†.
+
+        Return None where reward or utility is learned and too few episodes were seen: a trial of a guess takes long.
+        """
+        is_guess = self.model.signals is not None and self.model.num_episodes < FEWEST
+        return None if is_guess else self._propose(goal)
+
+    def _propose(self, goal: Goal) -> Candidate:
         if self.task.num_constraints > 1 and self.task.is_listed and self.model.signals is None:
             return self._propose_optimum(goal)
         model, scales, search = self.model, self._scales(goal), TEXT.search(self.constants, goal.utilities)
@@ -275,4 +283,4 @@ class SoftmaxProposer(Proposer):
         It is V̄ʳ at C_r = λ = 0, less the κH ln A that entropy may add; 0 at least.
         """
         entropy = self.constants.kappa * self.model.horizon * math.log(self.model.num_actions)
-        return max(self.propose(Goal(self.task.least_totals, boldness=0.0)).reward - entropy, 0.0)
+        return max(self._propose(Goal(self.task.least_totals, boldness=0.0)).reward - entropy, 0.0)
