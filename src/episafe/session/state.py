@@ -8,8 +8,9 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from importlib import import_module
+from inspect import signature
 from itertools import product
+from pkgutil import resolve_name
 from typing import Any
 
 import msgspec
@@ -40,13 +41,13 @@ from episafe.session.events import (
 )
 from episafe.session.monitors import Monitors
 
-CERTIFIERS = {  # name in settings -> module, class and arguments, for audits without the agent
-    "observation": ("observation", "Observation", ("delta", "window")),
-    "hindsight": ("hindsight", "Hindsight", ("delta", "window", "recent")),
-    "box": ("box", "Box", ("delta",)),
-    "fresh-data": ("fresh_data", "FreshData", ("delta",)),
-    "rollout": ("staged", "Staged", ("delta",)),
-    "budget": ("guard", "Budget", ("window", "incumbent_least", "least", "form", "calendar", "alpha")),
+CERTIFIERS = {  # name in settings -> its class, for audits without the agent
+    "observation": "observation:Observation",
+    "hindsight": "hindsight:Hindsight",
+    "box": "box:Box",
+    "fresh-data": "fresh_data:FreshData",
+    "rollout": "staged:Staged",
+    "budget": "guard:Budget",
 }
 MAY_DIFFER = {"statement", "monitors", "salt", "version", "units"}  # between `begin` and the agent of a later process
 LEARN_AT = 10_000  # episodes that wait for the learner at most, so that memory stays bounded
@@ -420,12 +421,11 @@ def certifier_of(settings: Document, task: Task) -> Certifier | None:
 def _unstarted(settings: Document) -> Certifier | None:
     """Return a certifier with the recorded arguments."""
     if settings.get("certifier") == "both":
-        return import_module("episafe.certify.guard").Both(*map(_unstarted, settings["parts"]))
+        return resolve_name("episafe.certify.guard:Both")(*map(_unstarted, settings["parts"]))
     if settings.get("certifier") not in CERTIFIERS:
         return None
-    module, name, arguments = CERTIFIERS[settings["certifier"]]
-    made = vars(import_module(f"episafe.certify.{module}"))[name]
-    return made(**{argument: settings[argument] for argument in arguments if argument in settings})
+    kind = resolve_name(f"episafe.certify.{CERTIFIERS[settings['certifier']]}")
+    return kind(**{argument: settings[argument] for argument in signature(kind).parameters if argument in settings})
 
 
 def fingerprint(task: Task) -> str:
