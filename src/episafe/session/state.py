@@ -24,6 +24,7 @@ from episafe.core.task import TableFeatures, Task
 from episafe.core.types import INCUMBENT, Array, Document, Episode, Plan
 from episafe.problems.moves import ListedMove
 from episafe.session.events import (
+    BODIES,
     START_HASH,
     Abandon,
     AlarmRaised,
@@ -397,14 +398,7 @@ class SessionState:
 
 
 _MEANING: dict[type[Body], Callable[[SessionState, Any, str], None]] = {
-    Begin: SessionState._begin,
-    NewCandidate: SessionState._candidate,
-    Deploy: SessionState._deploy,
-    Report: SessionState._report,
-    LogEvidence: SessionState._evidence,
-    Abandon: SessionState._abandon,
-    Decide: SessionState._decide,
-    AlarmRaised: SessionState._alarm,
+    body: vars(SessionState)[f"_{kind}"] for kind, body in BODIES.items()
 }
 
 
