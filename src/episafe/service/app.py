@@ -30,7 +30,6 @@ import episafe
 from episafe.core.agent import Agent
 from episafe.core.checks import require
 from episafe.core.errors import DamagedLog, InvalidEpisode
-from episafe.core.policy import Mixture
 from episafe.core.types import Document, Episode
 from episafe.session.deployment import Deployment
 from episafe.session.events import as_value
@@ -130,10 +129,8 @@ def deploy(session: Session, id: int, *, episode_id: Text = "") -> Deployed:
         made = session.deploy(episode_id)
     except InvalidEpisode as error:
         raise Refused(409, *_parts(error)) from error
-    plan, weights = made.plan, {made.name: 1.0}
-    if isinstance(plan.policy, Mixture):
-        weights = dict(zip(plan.policy.names, plan.policy.weights.tolist(), strict=True))
-    return Deployed(made.id, made.name, weights, plan.bounds.tolist(), plan.source, plan.level, plan.reason)
+    plan = made.plan
+    return Deployed(made.id, made.name, made.weights, plan.bounds.tolist(), plan.source, plan.level, plan.reason)
 
 
 def act(session: Session, id: int, *, observation: Any, steps: tuple[Step, ...] = ()) -> Acted:
