@@ -521,7 +521,6 @@ def serve(
     port: int = 8000,
     timeout: float | None = 10.0,
     workers: int = 1,
-    limits: Limits | None = None,
 ) -> None:
     """Serve a session over HTTP until the process is stopped; location, name and timeout are those of `es.open`.
 
@@ -530,12 +529,12 @@ def serve(
     """
     opening = partial(_open, location, make_agent, name, timeout)
     with opening() as session:  # errors of the caller show here
-        Service(session, token, limits)
+        Service(session, token)
     with socket.create_server((host, port), backlog=1024) as listener:
         if workers == 1:
-            return _work(opening, token, limits, listener)
+            return _work(opening, token, listener)
         context = multiprocessing.get_context("spawn")
-        processes = [context.Process(target=_work, args=(opening, token, limits, listener)) for _ in range(workers)]
+        processes = [context.Process(target=_work, args=(opening, token, listener)) for _ in range(workers)]
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
         try:
             for one in processes:
@@ -554,8 +553,8 @@ def _open(location: str | Path, make_agent: Callable[[], Agent], name: str | Non
     return open_session(location, make_agent(), name, timeout=timeout)
 
 
-def _work(opening: Callable[[], Session], token: str, limits: Limits | None, listener: socket.socket) -> None:
-    run_server(Service(opening(), token, limits, opening).app, listener)
+def _work(opening: Callable[[], Session], token: str, listener: socket.socket) -> None:
+    run_server(Service(opening(), token, reopen=opening).app, listener)
 
 
 def run_server(app: Starlette, listener: socket.socket) -> None:
