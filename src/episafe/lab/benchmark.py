@@ -13,6 +13,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from episafe.core.errors import DamagedLog
@@ -334,16 +335,11 @@ def write_results(sweep: Sweep, folder: Path, left_out: Mapping[tuple[str, str],
             agents[one.agent] = {"agent": job.agent, "options": dict(job.agent_options)}
             found.append(one)
     told: dict[str, Any] = {"benchmark": VERSION, "episafe": version("episafe"), "agents": agents}
-    told["results"] = [{name: _plain(value) for name, value in asdict(one).items()} for one in found]
-    write_atomically(folder / RESULTS, (json.dumps(told, indent=1, allow_nan=False) + "\n").encode())
+    told["results"] = found
+    write_atomically(folder / RESULTS, msgspec.json.format(msgspec.json.encode(told), indent=1) + b"\n")  # NaN is null
     page = folder / "benchmark.html"
     page.write_text(benchmark_page(rows(found), reference(), VERSION, left_out), encoding="utf-8")
     return page
-
-
-def _plain(value: Any) -> Any:
-    """Return None for what JSON cannot write: infinity and NaN."""
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def read_results(path: Path) -> tuple[list[Result], dict[str, Any]]:
