@@ -178,8 +178,8 @@ def _section(place: str, groups: Mapping[str, Sequence[Record]], colours: Mappin
     if exact := all(one.is_exact for group in groups.values() for one in group):
         runs = "Mean and single runs" if max(map(len, groups.values())) < figures.FEW_RUNS else "Mean and 95 % interval"
         drawn = [
-            shown(figures.regret_figure(groups, colours), f"{runs}; lower is better."),
-            shown(figures.violation_figure(groups, colours), f"{runs}; 0 if all kept the limit."),
+            shown(figures.comparison_figure(groups, "regret", colours), f"{runs}; lower is better."),
+            shown(figures.comparison_figure(groups, "violation", colours), f"{runs}; 0 if all kept the limit."),
         ]
     told = _compared if exact else _observed
     acted = {name: np.mean([one.incumbent_acted().mean() for one in group]) for name, group in groups.items()}
