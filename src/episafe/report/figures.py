@@ -3,7 +3,7 @@
 import io
 import math
 import re
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from textwrap import fill
 from typing import Any, Literal
@@ -75,21 +75,16 @@ def run_figure(record: Record) -> Figure:
     return figure
 
 
-def signal_figure(record: Record, c: int | None = None) -> Figure:
-    """Return the expected utility of the deployed policies against limit c, or their reward, episode by episode."""
+def panel_figure(draw: Callable[..., None], *arguments: object) -> Figure:
+    """Return a figure with one panel: `draw_reward`, `draw_utility` or `draw_acting` of a record."""
     with drawing() as (figure, (axes,)):
-        if c is None:
-            draw_reward(axes, record)
-        else:
-            draw_utility(axes, record, c)
+        draw(axes, *arguments)
     return figure
 
 
 def acting_figure(record: Record) -> Figure:
     """Return which policy acted, as shares of the episodes over time."""
-    with drawing() as (figure, (axes,)):
-        draw_acting(axes, record)
-    return figure
+    return panel_figure(draw_acting, record)
 
 
 def with_unit(text: str, unit: Unit) -> str:

@@ -107,8 +107,9 @@ def _cards(record: Record) -> list[tuple[str, str, str]]:
 def _reached(record: Record) -> list[dict[str, str]]:
     exact = "Exact values of the deployed policies." if record.is_exact else "Means of observed totals."
     caption = f"{exact} The limit applies to the expectation, not to single episodes."
-    utilities = [shown(figures.signal_figure(record, c), caption) for c in range(len(record.limit_names))]
-    return [shown(figures.signal_figure(record), exact), *utilities]
+    drawn = [figures.panel_figure(figures.draw_utility, record, c) for c in range(len(record.limit_names))]
+    reward = shown(figures.panel_figure(figures.draw_reward, record), exact)
+    return [reward, *(shown(one, caption) for one in drawn)]
 
 
 def _allowed(record: Record) -> list[dict[str, str]]:
