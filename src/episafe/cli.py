@@ -18,7 +18,6 @@ import episafe
 from episafe.core.errors import DamagedLog, Infeasible
 
 if TYPE_CHECKING:
-    from episafe.core.agent import Agent
     from episafe.core.types import Document
     from episafe.lab.sweep import Sweep
 
@@ -304,12 +303,6 @@ def check(
         raise typer.Exit(UNSAFE)
 
 
-def _agent(builder: str | None) -> "Agent | None":
-    from episafe.lab.build import named_object
-
-    return None if builder is None else named_object(builder)()
-
-
 @command("episafe audit sessions/shop --head 3f2a… --agent shop:make_agent")
 def audit(
     location: Location,
@@ -319,9 +312,10 @@ def audit(
     as_json: AsJson = False,
 ) -> None:
     """Check the log of a session: the chain of hashes, and every certificate from the recorded evidence."""
+    from episafe.lab.build import named_object
     from episafe.session.audit import audit as audit_log
 
-    found = audit_log(location, agent=_agent(agent), name=name, head=head)
+    found = audit_log(location, None if agent is None else named_object(agent)(), name, head)
     show({"passed": found.passed, "findings": list(found.findings)}, as_json, [escape(str(found))])
     if not found.passed:
         raise typer.Exit(DAMAGED)
