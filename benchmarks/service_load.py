@@ -24,8 +24,7 @@ from typing import Any
 import numpy as np
 
 import episafe as es
-from episafe.service.app import serve
-from episafe.service.schema import ReportRequest
+from episafe.service.app import REQUESTS, report, serve
 from episafe.session.audit import follow
 
 TOKEN = "0123456789abcdef-benchmark"
@@ -160,7 +159,7 @@ def schema() -> dict[str, float]:
 
     steps = [{"observation": [0.5, k], "action": 1, "reward": 0.5, "utility": [0.25, 1.0]} for k in range(24)]
     body, found = json.dumps({"steps": steps}).encode(), {}
-    decoder = msgspec.json.Decoder(ReportRequest)
+    decoder = msgspec.json.Decoder(REQUESTS[report])
     for name, decode in (("msgspec", decoder.decode), ("pydantic", Report.model_validate_json)):
         best = np.inf
         for _ in range(20):

@@ -55,9 +55,9 @@ def play(trial: Trial) -> tuple[float, float]:
     problem = benchmark.frozen_problem(trial.seed, trial.set)
     agent = make_agent(trial.agent, problem, NUM_EPISODES, options(trial, problem))
     record = es.run(problem, agent, NUM_EPISODES, trial.seed)
-    stored = benchmark.frozen()[trial.set, trial.seed]
+    _, optimum, incumbent, _ = benchmark.frozen()[trial.set, trial.seed]
     return (
-        float(record.regret()[-1]) / ((stored.optimum - stored.incumbent) * NUM_EPISODES),
+        float(record.regret()[-1]) / ((optimum - incumbent) * NUM_EPISODES),
         float(record.violating().any()),
     )
 

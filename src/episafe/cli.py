@@ -18,7 +18,6 @@ import episafe
 from episafe.core.errors import DamagedLog, Infeasible
 
 if TYPE_CHECKING:
-    from episafe.core.agent import Agent
     from episafe.core.types import Document
     from episafe.lab.sweep import Sweep
 
@@ -47,8 +46,8 @@ Progressed = Callable[[int, int], None]
 
 
 def command(example: str, name: str | None = None) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Register a command whose help ends with an example."""
-    return app.command(name, epilog=f"Example: `{example}`")
+    """Register a command whose help ends with an example, and whose errors have exit codes."""
+    return lambda function: app.command(name, epilog=f"Example: `{example}`")(exit_codes()(function))
 
 
 @contextmanager
@@ -56,6 +55,8 @@ def exit_codes() -> Iterator[None]:
     """Turn the errors that users can cause into one line and an exit code."""
     try:
         yield
+    except typer.Exit:
+        raise
     except DamagedLog as error:
         _fail(error, DAMAGED)
     except Infeasible as error:
@@ -146,19 +147,18 @@ def run(
     from episafe.lab.sweep import Job
     from episafe.report.verdict import promise, verdict
 
-    with exit_codes():
-        env_options, agent_options = _options(changes or [])
-        if out is not None and (out / "record.json").exists():
-            raise ValueError(f"{out} has a record already: choose another --out, or delete it")
-        job = Job(env, agent, seed, episodes, tuple(env_options.items()), tuple(agent_options.items()))
-        with progress(f"{agent} on {env}") as advance:
-            record = job.run(on_progress=lambda done: advance(done, episodes))
-        lines = [f"bounds: {promise(record)}"]
-        if out is not None:
-            from episafe.report.pages import write_report
+    env_options, agent_options = _options(changes or [])
+    if out is not None and (out / "record.json").exists():
+        raise ValueError(f"{out} has a record already: choose another --out, or delete it")
+    job = Job(env, agent, seed, episodes, tuple(env_options.items()), tuple(agent_options.items()))
+    with progress(f"{agent} on {env}") as advance:
+        record = job.run(on_progress=lambda done: advance(done, episodes))
+    lines = [f"bounds: {promise(record)}"]
+    if out is not None:
+        from episafe.report.pages import write_report
 
-            record.save(out)
-            lines.append(f"page: {write_report(out)}")
+        record.save(out)
+        lines.append(f"page: {write_report(out)}")
     lines.append(verdict(record))
     show({"settings": record.settings, "verdict": lines[-1]}, as_json, [escape(line) for line in lines])
 
@@ -191,7 +191,7 @@ def paper(
     from episafe.lab.paper import paper_sweep, published_table
 
     asked, folder = paper_sweep(quick), out or Path("paper-results")
-    _run_sweep(lambda: asked, folder, workers, on, as_json)
+    _run_sweep(asked, folder, workers, on, as_json)
     table = published_table(asked.records(folder))
     (folder / "table.md").write_text(table)
     if not as_json:
@@ -209,11 +209,11 @@ def sweep(
     """Run every agent on every environment with every seed. Runs that are already in the folder are not repeated."""
     from episafe.lab.sweep import Sweep
 
-    _run_sweep(lambda: Sweep.read(file), out or Path(file.stem), workers, on, as_json)
+    _run_sweep(Sweep.read(file), out or Path(file.stem), workers, on, as_json)
 
 
 def _run_sweep(
-    make: Callable[[], "Sweep"],
+    asked: "Sweep",
     out: Path,
     workers: int | None,
     on: str,
@@ -223,11 +223,9 @@ def _run_sweep(
     """Run the missing runs of a sweep, write its page, and list the runs that failed."""
     from episafe.report.pages import write_report
 
-    with exit_codes():
-        asked = make()
-        with progress(asked.title) as advance:
-            failures = asked.run(out, workers, on, advance)
-        page = (write or write_report)(out) if len(failures) < len(asked.jobs) else None
+    with progress(asked.title) as advance:
+        failures = asked.run(out, workers, on, advance)
+    page = (write or write_report)(out) if len(failures) < len(asked.jobs) else None
     for name, reason in list(failures.items())[:10]:
         errors.print(f"[red]failed:[/red] {escape(name)}: {escape(reason)}")
     show({"folder": str(out), "page": str(page), "failed": failures}, as_json, [f"page: {page}"] if page else [])
@@ -252,19 +250,17 @@ def benchmark(
 
     out = out or Path("benchmark-results")
     if verify is not None:
-        with exit_codes():
-            number, faults = bench.verify(verify, workers)
+        number, faults = bench.verify(verify, workers)
         console.print(f"{number} runs repeated: " + ("\n".join(faults) or "all results are reproduced"))
         raise typer.Exit(1 if faults else 0)
-    with exit_codes():
-        agents = [(name, dict[str, object]()) for name in agent or ["safe", "opse-tuned", "incumbent"]]
-        names = list(bench.SETS) if sets == "all" else sets.split(",")
-        asked = bench.benchmark(agents, names, problems, episodes)
-        left_out = bench.unplayable([one for one, _ in agents], names)
-        asked.check()
+    agents = [(name, dict[str, object]()) for name in agent or ["safe", "opse-tuned", "incumbent"]]
+    names = list(bench.SETS) if sets == "all" else sets.split(",")
+    asked = bench.benchmark(agents, names, problems, episodes)
+    left_out = bench.unplayable([one for one, _ in agents], names)
+    asked.check()
     for (name, where), reason in left_out.items():
         errors.print(f"left out: {escape(name)} on {where}: {escape(reason)}")
-    _run_sweep(lambda: asked, out, workers, on, as_json, lambda folder: bench.write_results(asked, folder, left_out))
+    _run_sweep(asked, out, workers, on, as_json, lambda folder: bench.write_results(asked, folder, left_out))
 
 
 @command("episafe report shop")
@@ -272,14 +268,13 @@ def report(folder: Annotated[Path, typer.Argument(help="Folder of a run, a sweep
     """Write report.html for a run, a sweep or a session."""
     from episafe.report.pages import write_report
 
-    with exit_codes():
-        if (folder / "log.jsonl").exists():
-            from episafe.service.dashboard import session_page
+    if (folder / "log.jsonl").exists():
+        from episafe.service.dashboard import session_page
 
-            page = folder / "report.html"
-            page.write_text(session_page(str(folder)), encoding="utf-8")
-        else:
-            page = write_report(folder)
+        page = folder / "report.html"
+        page.write_text(session_page(str(folder)), encoding="utf-8")
+    else:
+        page = write_report(folder)
     console.print(f"page: {page}")
 
 
@@ -297,24 +292,15 @@ def check(
     from episafe.lab.forecast import episodes_of, recommend
     from episafe.simulation.checks import Finding, check_problem
 
-    with exit_codes():
-        problem = make_problem(name, seed, {})
-        findings = check_problem(problem, episodes, seed)
-        if problem.task.horizon is not None and all(one.verdict != "error" for one in findings):
-            findings += [
-                Finding("ok", one) for one in recommend(problem.task, episodes_of(problem, episodes, seed), seed)
-            ]
+    problem = make_problem(name, seed, {})
+    findings = check_problem(problem, episodes, seed)
+    if problem.task.horizon is not None and all(one.verdict != "error" for one in findings):
+        findings += [Finding("ok", one) for one in recommend(problem.task, episodes_of(problem, episodes, seed), seed)]
     colours = {"ok": "green", "warning": "yellow", "error": "red"}
     lines = [f"[{colours[one.verdict]}]{one.verdict:8}[/] {escape(one.text)}" for one in findings]
     show([vars(one) for one in findings], as_json, lines)
     if any(one.verdict == "error" for one in findings):
         raise typer.Exit(UNSAFE)
-
-
-def _agent(builder: str | None) -> "Agent | None":
-    from episafe.lab.build import named_object
-
-    return None if builder is None else named_object(builder)()
 
 
 @command("episafe audit sessions/shop --head 3f2a… --agent shop:make_agent")
@@ -326,10 +312,10 @@ def audit(
     as_json: AsJson = False,
 ) -> None:
     """Check the log of a session: the chain of hashes, and every certificate from the recorded evidence."""
+    from episafe.lab.build import named_object
     from episafe.session.audit import audit as audit_log
 
-    with exit_codes():
-        found = audit_log(location, agent=_agent(agent), name=name, head=head)
+    found = audit_log(location, None if agent is None else named_object(agent)(), name, head)
     show({"passed": found.passed, "findings": list(found.findings)}, as_json, [escape(str(found))])
     if not found.passed:
         raise typer.Exit(DAMAGED)
@@ -345,8 +331,7 @@ def explain(
     """Explain one deployment: its policy, its certificate and its outcome."""
     from episafe.session.audit import explain as explain_deployment
 
-    with exit_codes():
-        facts, lines = explain_deployment(location, deployment, name=name)
+    facts, lines = explain_deployment(location, deployment, name=name)
     show(facts, as_json, [escape(line) for line in lines])
 
 
@@ -365,13 +350,10 @@ def serve(
     from episafe.lab.build import named_object
     from episafe.service.app import serve as serve_session
 
-    with exit_codes():
-        token = token_file.read_text().strip()
-        make_agent = named_object(agent)
-        errors.print(f"serving {location} on http://{host}:{port}")
-        serve_session(
-            location, make_agent, token=token, name=name, host=host, port=port, timeout=timeout, workers=workers
-        )
+    token = token_file.read_text().strip()
+    make_agent = named_object(agent)
+    errors.print(f"serving {location} on http://{host}:{port}")
+    serve_session(location, make_agent, token=token, name=name, host=host, port=port, timeout=timeout, workers=workers)
 
 
 @command("episafe dashboard sessions/shop")
@@ -379,9 +361,8 @@ def dashboard(location: Location, name: SessionName = None, host: str = "127.0.0
     """Show a session in the browser, read-only."""
     from episafe.service.dashboard import serve_dashboard
 
-    with exit_codes():
-        console.print(f"open http://{host}:{port} (Ctrl-C stops)")
-        serve_dashboard(location, name=name, host=host, port=port)
+    console.print(f"open http://{host}:{port} (Ctrl-C stops)")
+    serve_dashboard(location, name=name, host=host, port=port)
 
 
 if __name__ == "__main__":

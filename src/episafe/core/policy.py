@@ -177,7 +177,10 @@ class FunctionPolicy(Policy):
 
 
 class OpaquePolicy(Policy):
-    """A policy that only its owner can run: `given` is a function, a network, the address of a service, a name."""
+    """A policy that only its owner can run: `given` is a function, a network, the address of a service, a name.
+
+    None stands for a policy that this process does not know.
+    """
 
     def __init__(self, given: object, name: str = "") -> None:
         self.given, self.name = given, name or (given if isinstance(given, str) else "")

@@ -11,8 +11,9 @@ from functools import cache
 from importlib.metadata import version
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
+import msgspec
 import numpy as np
 
 from episafe.core.errors import DamagedLog
@@ -89,15 +90,6 @@ SETS = {
 }
 
 
-class Frozen(NamedTuple):
-    """What is stored of a frozen problem: hash, optimum, the incumbent's reward, and whether the limit is active."""
-
-    hash: str
-    optimum: float
-    incumbent: float
-    active: bool  # the optimum without the limits is larger
-
-
 @dataclass(frozen=True)
 class Result:
     """One agent on one problem.
@@ -157,15 +149,18 @@ class Row:
 
 
 @cache
-def frozen() -> Mapping[tuple[str, int], Frozen]:
-    """Return what is stored of every frozen problem, by set and seed."""
+def frozen() -> Mapping[tuple[str, int], tuple[str, float, float, bool]]:
+    """Return what is stored of every frozen problem, by set and seed.
+
+    It is a hash, the optimum, the incumbent's reward, and whether the limit is active: whether it lowers the optimum.
+    """
     text = files("episafe.lab").joinpath("problems.csv").read_text()
     return {
-        (row["set"], int(row["seed"])): Frozen(
+        (row["set"], int(row["seed"])): (
             row["hash"], float(row["optimum"]), float(row["incumbent"]), row["active"] == "1"
         )
         for row in csv.DictReader(text.splitlines())
-    }
+    }  # fmt: skip
 
 
 def seeds(name: str, *, tuning: bool = False) -> list[int]:
@@ -186,7 +181,7 @@ def frozen_problem(seed: int, set: str) -> LinearCMDP:
     if (set, seed) not in frozen():
         raise ValueError(f"the set {set!r} has no problem {seed}; the sets are {', '.join(SETS)}")
     problem = draw_problem(set, seed)
-    if problem_hash(problem) != frozen()[set, seed].hash:
+    if problem_hash(problem) != frozen()[set, seed][0]:
         raise DamagedLog(f"{VERSION} {set} {seed} is not the frozen problem: install the version that made the results")
     problem.origin |= {"problem_set": f"{VERSION}/{set}"}
     return problem
@@ -275,7 +270,7 @@ def _row(group: Sequence[Result]) -> Row:
         agent=group[0].agent,
         episodes=group[0].episodes,
         problems=len(group),
-        active=sum(frozen()[one.set, one.seed].active for one in group),
+        active=sum(frozen()[one.set, one.seed][3] for one in group),
         violating=sum(one.violating > 0 for one in group),
         violating_share=float(np.mean([one.violating for one in group])),
         acting_below=float(np.mean([one.acting_below for one in group])),
@@ -340,16 +335,11 @@ def write_results(sweep: Sweep, folder: Path, left_out: Mapping[tuple[str, str],
             agents[one.agent] = {"agent": job.agent, "options": dict(job.agent_options)}
             found.append(one)
     told: dict[str, Any] = {"benchmark": VERSION, "episafe": version("episafe"), "agents": agents}
-    told["results"] = [{name: _plain(value) for name, value in asdict(one).items()} for one in found]
-    write_atomically(folder / RESULTS, (json.dumps(told, indent=1, allow_nan=False) + "\n").encode())
+    told["results"] = found
+    write_atomically(folder / RESULTS, msgspec.json.format(msgspec.json.encode(told), indent=1) + b"\n")  # NaN is null
     page = folder / "benchmark.html"
     page.write_text(benchmark_page(rows(found), reference(), VERSION, left_out), encoding="utf-8")
     return page
-
-
-def _plain(value: Any) -> Any:
-    """Return None for what JSON cannot write: infinity and NaN."""
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def read_results(path: Path) -> tuple[list[Result], dict[str, Any]]:

@@ -77,20 +77,20 @@ def forecast(
         models = [model_of(task, episodes, np.random.default_rng([seed, i])) for i in range(num_models)]
     except InvalidProblem as error:
         return _cannot_tell(str(error))
-    gains = [one.optimum - one.start for one in models]
-    if np.median(gains) <= SMALL * max(float(np.median([one.start for one in models])), 1.0):
+    _, start, optimum, guessed, untried = zip(*models, strict=True)
+    if np.median(np.subtract(optimum, start)) <= SMALL * max(float(np.median(start)), 1.0):
         return _cannot_tell("the episodes show no policy that gains more than the incumbent; try other actions")
-    untried, guessed = np.median([(one.untried, one.guessed) for one in models], axis=0).tolist()
-    if max(untried, guessed) > UNSEEN:
-        what = f"{guessed:.0%} of the steps of the best policy would be in states and actions that few episodes show"
-        if untried > UNSEEN:
-            what = f"{untried:.0%} of the actions were hardly tried in the states that the episodes visit"
+    guesses, gap = float(np.median(guessed)), float(np.median(untried))
+    if max(guesses, gap) > UNSEEN:
+        what = f"{guesses:.0%} of the steps of the best policy would be in states and actions that few episodes show"
+        if gap > UNSEEN:
+            what = f"{gap:.0%} of the actions were hardly tried in the states that the episodes visit"
         return _cannot_tell(f"{what}; give episodes of other policies too")
     began, halves, runs = time.process_time(), [math.inf] * num_models, list[Array]()
     for length in LENGTHS:
         if time.process_time() - began > SECONDS:
             break
-        runs = [_gains(one, make_agent, length, seed + i) for i, one in enumerate(models)]
+        runs = [_gains(*one[:3], make_agent, length, seed + i) for i, one in enumerate(models)]
         halves, longest = [half_way(one) for one in runs], length
         if sum(map(math.isfinite, halves)) > num_models / 2:
             break
@@ -108,10 +108,10 @@ def _cannot_tell(reason: str) -> Forecast:
     return Forecast(math.nan, f"cannot tell: {reason}")
 
 
-def _gains(model: "Model", make_agent: MakeAgent, length: int, seed: int) -> Array:
+def _gains(problem: LinearCMDP, start: float, optimum: float, make_agent: MakeAgent, length: int, seed: int) -> Array:
     """Return the gain of each deployed policy, as a share of what is possible, in a run on a model."""
-    record = run(model.problem, make_agent(model.problem), length, seed)
-    return np.asarray((record.reward_values - model.start) / (model.optimum - model.start))
+    record = run(problem, make_agent(problem), length, seed)
+    return np.asarray((record.reward_values - start) / (optimum - start))
 
 
 def _mean_at(values: Array, k: int) -> float:
@@ -136,26 +136,15 @@ def count(episodes: float) -> str:
 # models
 
 
-@dataclass(frozen=True)
-class Model:
-    """A model of the system.
+def model_of(
+    task: Task, episodes: Sequence[Episode], rng: np.random.Generator
+) -> tuple[LinearCMDP, float, float, float, float]:
+    """Return a model made from a resample of episodes in canonical form; raise InvalidProblem if none can be made.
 
-    Attributes:
-        problem: the model.
-        start, optimum: expected rewards of the incumbent and of the best policy that keeps the limits.
-        guessed: share of the best policy's steps in states and actions that few episodes show.
-        untried: share of the actions that few episodes show, in the states that the episodes visit.
+    After the model come the expected rewards of the incumbent and of the best policy that keeps the limits, the share
+    of that policy's steps in states and actions that few episodes show, and the share of the actions that few episodes
+    show, in the states that the episodes visit.
     """
-
-    problem: LinearCMDP
-    start: float
-    optimum: float
-    guessed: float = 0.0
-    untried: float = 0.0
-
-
-def model_of(task: Task, episodes: Sequence[Episode], rng: np.random.Generator) -> Model:
-    """Return a model made from a resample of episodes in canonical form; raise InvalidProblem if none can be made."""
     drawn = [episodes[i] for i in rng.integers(len(episodes), size=len(episodes))]
     visits: Array | None = None
     if task.move is not None and episodes[0].trace is not None:
@@ -178,10 +167,11 @@ def model_of(task: Task, episodes: Sequence[Episode], rng: np.random.Generator) 
         problem.task = replace(problem.task, move=partial(_moved, arrays["move"]), support=None)
     start, optimum = problem.evaluate(problem.task.incumbent)[0], problem.optimal_value()
     if visits is None:
-        return Model(problem, start, optimum)
+        return problem, start, optimum, 0.0, 0.0
     occupied, few = occupancy(problem.P, problem.optimal_policy().table(), problem.task.initial_state), visits < FEW
     guessed = float(occupied.sum(axis=0)[few].sum() / len(problem.P))
-    return Model(problem, start, optimum, guessed, float(visits.sum(axis=1) @ few.mean(axis=1) / visits.sum()))
+    untried = float(visits.sum(axis=1) @ few.mean(axis=1) / visits.sum())
+    return problem, start, optimum, guessed, untried
 
 
 def _by_chance(task: Task, move: ListedMove, episodes: Sequence[Episode]) -> Document:

@@ -6,7 +6,7 @@ import json
 import re
 import sys
 import tomllib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
@@ -18,7 +18,6 @@ from pathlib import Path
 
 from episafe.core.checks import as_count, require
 from episafe.core.files import write_atomically
-from episafe.core.types import Document
 from episafe.lab.build import known_agent, make_agent, make_problem, named_object
 from episafe.simulation.record import Record
 from episafe.simulation.run import run
@@ -91,31 +90,12 @@ class Sweep:
     jobs: tuple[Job, ...]
 
     @classmethod
-    def product(
-        cls,
-        environments: Sequence[tuple[str, Mapping[str, object]]],
-        agents: Sequence[tuple[str, Mapping[str, object]]],
-        seeds: Sequence[int],
-        num_episodes: int,
-        title: str = "sweep",
-    ) -> "Sweep":
-        """Return all combinations, seed by seed, so that a sweep stopped early has something of everything.
-
-        An option that is a list is tried with each of its values.
-        """
-        of_envs = [one for each in environments for one in _combinations(*each)]
-        of_agents = [one for each in agents for one in _combinations(*each)]
-        jobs = [
-            Job(env, agent, seed, num_episodes, env_options, agent_options)
-            for seed, (env, env_options), (agent, agent_options) in product(seeds, of_envs, of_agents)
-        ]
-        return cls(title, tuple(jobs))
-
-    @classmethod
     def read(cls, path: str | Path) -> "Sweep":
         """Return the sweep of a TOML file; raise ValueError that names what is wrong in it.
 
-        The first problem and every agent are built once, so that a misspelt option fails before anything runs.
+        An option that is a list is tried with each of its values. Jobs are in the order of their seeds, so that a sweep
+        stopped early has something of everything. The first problem and every agent are built once, so that a misspelt
+        option fails before anything runs.
         """
         path = Path(path)
         try:
@@ -126,9 +106,13 @@ class Sweep:
         text = f"{path} has unknown keys: {', '.join(sorted(unknown))}; there are {', '.join(KEYS)}"
         require(not unknown, text, ValueError)
         require(not missing, f"{path} lacks {', '.join(sorted(missing))}", ValueError)
-        environments, agents = (_tables(path, kind, document[kind]) for kind in ("environment", "agent"))
+        environments, agents = (list(_settings(path, kind, document[kind])) for kind in ("environment", "agent"))
         seeds, episodes = list(_seeds(document["seeds"])), as_count("episodes", document["episodes"])
-        sweep = cls.product(environments, agents, seeds, episodes, document.get("title", path.stem))
+        jobs = [
+            Job(env, agent, seed, episodes, env_options, agent_options)
+            for seed, (env, env_options), (agent, agent_options) in product(seeds, environments, agents)
+        ]
+        sweep = cls(document.get("title", path.stem), tuple(jobs))
         sweep.check()
         return sweep
 
@@ -206,16 +190,14 @@ def _source(name: str) -> bytes:
     return Path(str(sys.modules[name.partition(":")[0]].__file__)).read_bytes()
 
 
-def _tables(path: Path, kind: str, tables: object) -> list[tuple[str, Document]]:
+def _settings(path: Path, kind: str, tables: object) -> Iterator[tuple[str, Settings]]:
+    """Yield the names in the tables of a kind, each with every combination of the values of its options."""
     if not isinstance(tables, list) or not all(isinstance(one, dict) and "name" in one for one in tables):
         raise ValueError(f'{path}: write each {kind} as [[{kind}]] with a line name = "…"')
-    return [(one["name"], {key: value for key, value in one.items() if key != "name"}) for one in tables]
-
-
-def _combinations(name: str, options: Mapping[str, object]) -> Iterator[tuple[str, Settings]]:
-    values = [value if isinstance(value, list) else [value] for value in options.values()]
-    for combination in product(*values):
-        yield name, tuple(zip(options, combination, strict=True))
+    for table in tables:
+        options = {key: value if isinstance(value, list) else [value] for key, value in table.items() if key != "name"}
+        for combination in product(*options.values()):
+            yield table["name"], tuple(zip(options, combination, strict=True))
 
 
 def _seeds(given: object) -> Iterator[int]:

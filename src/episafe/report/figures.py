@@ -3,10 +3,10 @@
 import io
 import math
 import re
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from textwrap import fill
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from matplotlib import rc_context
@@ -75,21 +75,16 @@ def run_figure(record: Record) -> Figure:
     return figure
 
 
-def signal_figure(record: Record, c: int | None = None) -> Figure:
-    """Return the expected utility of the deployed policies against limit c, or their reward, episode by episode."""
+def panel_figure(draw: Callable[..., None], *arguments: object) -> Figure:
+    """Return a figure with one panel: `draw_reward`, `draw_utility` or `draw_acting` of a record."""
     with drawing() as (figure, (axes,)):
-        if c is None:
-            draw_reward(axes, record)
-        else:
-            draw_utility(axes, record, c)
+        draw(axes, *arguments)
     return figure
 
 
 def acting_figure(record: Record) -> Figure:
     """Return which policy acted, as shares of the episodes over time."""
-    with drawing() as (figure, (axes,)):
-        draw_acting(axes, record)
-    return figure
+    return panel_figure(draw_acting, record)
 
 
 def with_unit(text: str, unit: Unit) -> str:
@@ -176,25 +171,15 @@ def in_order(name: str) -> tuple[str, int]:
     return (text, int(number)) if number.isdigit() else (name, 0)
 
 
-def regret_figure(groups: Mapping[str, Sequence[Record]], colours: Mapping[str, str] | None = None) -> Figure:
-    """Return the regret of several agents on one environment: mean and 95 % interval over runs."""
-    return _bands({name: [one.regret() for one in runs] for name, runs in groups.items()}, "Regret", colours)
-
-
-def violation_figure(groups: Mapping[str, Sequence[Record]], colours: Mapping[str, str] | None = None) -> Figure:
-    """Return the violation of deployed policies, summed over the limits: mean and 95 % interval over runs."""
-    curves = {
-        name: [one.violation().reshape(len(one.sources), -1).sum(axis=1) for one in runs]
-        for name, runs in groups.items()
-    }
-    return _bands(curves, "Violation by deployed policies", colours)
-
-
-def _bands(curves: Mapping[str, Sequence[Array]], title: str, colours: Mapping[str, str] | None) -> Figure:
-    colours = colours or colours_of(curves)
-    with drawing(2.9 + 0.12 * len(curves)) as (figure, (axes,)):
-        for name, runs in curves.items():
-            draw_band(axes, runs, colours[name], name)
+def comparison_figure(
+    groups: Mapping[str, Sequence[Record]], quantity: Literal["regret", "violation"], colours: Mapping[str, str]
+) -> Figure:
+    """Return the regret, or the violation summed over limits, of several agents: mean and 95 % interval over runs."""
+    title = "Regret" if quantity == "regret" else "Violation by deployed policies"
+    with drawing(2.9 + 0.12 * len(groups)) as (figure, (axes,)):
+        for name, runs in groups.items():
+            ends = [one.regret() if quantity == "regret" else one.violation() for one in runs]
+            draw_band(axes, [one.reshape(len(one), -1).sum(axis=1) for one in ends], colours[name], name)
         _finish(axes, title, ncols=2)
     return figure
 

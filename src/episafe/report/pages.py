@@ -107,8 +107,9 @@ def _cards(record: Record) -> list[tuple[str, str, str]]:
 def _reached(record: Record) -> list[dict[str, str]]:
     exact = "Exact values of the deployed policies." if record.is_exact else "Means of observed totals."
     caption = f"{exact} The limit applies to the expectation, not to single episodes."
-    utilities = [shown(figures.signal_figure(record, c), caption) for c in range(len(record.limit_names))]
-    return [shown(figures.signal_figure(record), exact), *utilities]
+    drawn = [figures.panel_figure(figures.draw_utility, record, c) for c in range(len(record.limit_names))]
+    reward = shown(figures.panel_figure(figures.draw_reward, record), exact)
+    return [reward, *(shown(one, caption) for one in drawn)]
 
 
 def _allowed(record: Record) -> list[dict[str, str]]:
@@ -178,8 +179,8 @@ def _section(place: str, groups: Mapping[str, Sequence[Record]], colours: Mappin
     if exact := all(one.is_exact for group in groups.values() for one in group):
         runs = "Mean and single runs" if max(map(len, groups.values())) < figures.FEW_RUNS else "Mean and 95 % interval"
         drawn = [
-            shown(figures.regret_figure(groups, colours), f"{runs}; lower is better."),
-            shown(figures.violation_figure(groups, colours), f"{runs}; 0 if all kept the limit."),
+            shown(figures.comparison_figure(groups, "regret", colours), f"{runs}; lower is better."),
+            shown(figures.comparison_figure(groups, "violation", colours), f"{runs}; 0 if all kept the limit."),
         ]
     told = _compared if exact else _observed
     acted = {name: np.mean([one.incumbent_acted().mean() for one in group]) for name, group in groups.items()}

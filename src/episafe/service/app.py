@@ -19,19 +19,18 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
+from inspect import signature
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import msgspec
+from msgspec import Meta, Struct
 
 import episafe
 from episafe.core.agent import Agent
 from episafe.core.checks import require
 from episafe.core.errors import DamagedLog, InvalidEpisode
-from episafe.core.policy import Mixture
 from episafe.core.types import Document, Episode
-from episafe.service import schema
-from episafe.service.schema import Acted, Counted, Deployed, Problem, Step
 from episafe.session.deployment import Deployment
 from episafe.session.events import as_value
 from episafe.session.session import Session
@@ -50,6 +49,11 @@ except ImportError as error:
 logger = logging.getLogger("episafe")
 KNOWN_IDS = "use an id that POST /deployments returned"
 
+Text = Annotated[str, Meta(max_length=200)]
+Reason = Annotated[str, Meta(min_length=1, max_length=2000, description="The reason, which the log records.")]
+Numbers = float | list[float]  # one number, or one per limit
+Operation = Callable[..., Any]  # (session, deployment of the path, **fields of the request) -> answer
+
 
 @dataclass(frozen=True)
 class Limits:
@@ -62,6 +66,52 @@ class Limits:
     threads: int = 8  # deployments, and other requests, answered together; they share one fsync
 
 
+class Step(Struct, forbid_unknown_fields=True):
+    """One step that was played: what was observed, done, and received. `overridden`: a person acted."""
+
+    observation: Any
+    action: Annotated[int, Meta(ge=0)]
+    reward: float | None = None
+    utility: Numbers | None = None
+    chance: Any = None
+    overridden: bool = False
+
+
+class Acted(Struct):
+    """The action of the acting policy, and the probabilities that it was drawn from."""
+
+    action: int
+    probabilities: list[float]
+
+
+class Deployed(Struct):
+    """A deployment. `id` is null if it could not be logged: let the incumbent act, and report nothing."""
+
+    id: int | None
+    component: str
+    weights: dict[str, float]
+    bounds: list[float | None]
+    source: str
+    level: str
+    reason: str
+
+
+class Counted(Struct):
+    """Whether a report or an abandonment counted; a deployment ends once."""
+
+    counted: bool
+    reason: str = ""
+
+
+class Problem(Struct, omit_defaults=True):
+    """What is wrong, what to do, and for a malformed request the place and the value."""
+
+    error: str
+    remedy: str
+    at: str = ""
+    value: Any = None
+
+
 class Refused(Exception):
     """A request that is answered by an error."""
 
@@ -70,77 +120,102 @@ class Refused(Exception):
         self.status, self.problem = status, Problem(error, remedy, at, value)
 
 
-# what the operations do: each takes the session, the deployment of the path, and the request
+# what the operations do: the keyword arguments are the fields of the request, the annotations its schema
 
 
-def deploy(session: Session, id: int, asked: schema.DeployRequest) -> Deployed:
-    """Draw the policy for the next episode; the same again for the same episode_id."""
+def deploy(session: Session, id: int, *, episode_id: Text = "") -> Deployed:
+    """Draw the policy for the next episode, by your name for it; the same again for the same name."""
     try:
-        made = session.deploy(asked.episode_id)
+        made = session.deploy(episode_id)
     except InvalidEpisode as error:
         raise Refused(409, *_parts(error)) from error
-    plan, weights = made.plan, {made.name: 1.0}
-    if isinstance(plan.policy, Mixture):
-        weights = dict(zip(plan.policy.names, plan.policy.weights.tolist(), strict=True))
-    return Deployed(made.id, made.name, weights, plan.bounds.tolist(), plan.source, plan.level, plan.reason)
+    plan = made.plan
+    return Deployed(made.id, made.name, made.weights, plan.bounds.tolist(), plan.source, plan.level, plan.reason)
 
 
-def act(session: Session, id: int, asked: schema.ActRequest) -> Acted:
+def act(session: Session, id: int, *, observation: Any, steps: tuple[Step, ...] = ()) -> Acted:
     """Return the action of the deployed policy at an observation; the same again for the same steps."""
     made = _pending(session, id)
     with _client_values():
-        _replay(made, asked.steps)
-        observation = _plain(asked.observation)
+        _replay(made, steps)
+        observation = _plain(observation)
         probabilities = made.probabilities(observation).tolist()
         return Acted(made.act(observation), probabilities)
 
 
-def report(session: Session, id: int, asked: schema.ReportRequest) -> Counted:
-    """Report what happened in a deployment, however late; the first report counts."""
-    if (asked.steps is None) == (asked.total_utility is None):
+def report(
+    session: Session,
+    id: int,
+    *,
+    steps: tuple[Step, ...] | None = None,
+    last_observation: Any = None,
+    remaining_utility: Numbers | None = None,
+    total_utility: Numbers | None = None,
+    total_reward: float = 0.0,
+) -> Counted:
+    """Report the steps of a deployment, or the totals where a policy acted by itself; the first report counts."""
+    if (steps is None) == (total_utility is None):
         remedy = "give the steps, or total_utility and total_reward if the policy acted in your own system"
         raise Refused(422, "a report has either steps or total_utility", remedy)
 
     def end(made: Deployment) -> None:
-        if asked.steps is None:
-            episode = Episode.of_totals(asked.total_utility, asked.total_reward, made.component)
+        if steps is None:
+            episode = Episode.of_totals(total_utility, total_reward, made.component)
         else:
             with _client_values():
-                _replay(made, asked.steps)
-                made.end(_plain(asked.last_observation), asked.remaining_utility)
+                _replay(made, steps)
+                made.end(_plain(last_observation), remaining_utility)
                 episode = made.episode()
         session.report(id, episode, overridden=made.overridden, encoded=True)
 
     return _once(session, id, end)
 
 
-def abandon(session: Session, id: int, asked: schema.AbandonRequest) -> Counted:
+def abandon(session: Session, id: int, *, reason: Reason = "abandoned by a client") -> Counted:
     """State that a deployment will never be reported: it counts as the worst case."""
-    return _once(session, id, lambda made: session.abandon(id, asked.reason))
+    return _once(session, id, lambda made: session.abandon(id, reason))
 
 
-def decide(session: Session, id: int, asked: schema.Decision) -> Document:
-    """Record a decision of a person, and return the status after it."""
-    what, reason = asked.what, asked.reason
+def decide(
+    session: Session,
+    id: int,
+    *,
+    what: Literal["promote", "withdraw", "change", "halt", "resume"],
+    reason: Reason,
+    name: Text = "",
+    threshold: Numbers | None = None,
+    slack: Numbers | None = None,
+) -> Document:
+    """Record a decision of a person, and return the status. `name` is for promote and withdraw, limits for change."""
     if what == "change":
-        if asked.threshold is None and asked.slack is None:
+        if threshold is None and slack is None:
             raise Refused(422, "nothing changes", "give threshold, slack or both")
-        session.change(threshold=asked.threshold, slack=asked.slack, reason=reason)
+        session.change(threshold=threshold, slack=slack, reason=reason)
     elif what == "promote" or what == "withdraw":
-        (session.promote if what == "promote" else session.withdraw)(asked.name, reason=reason)
+        (session.promote if what == "promote" else session.withdraw)(name, reason=reason)
     else:
         (session.halt if what == "halt" else session.resume)(reason=reason)
     return session.status()
 
 
-def bounds(session: Session, id: int, asked: None) -> dict[str, dict[str, float]]:
+def status(session: Session, id: int) -> Document:
+    """Return limits, policies, missing reports, alarms, decisions and warnings."""
+    return session.status()
+
+
+def bounds(session: Session, id: int) -> dict[str, dict[str, float]]:
     """Return the proved lower bounds by policy and limit; those of the incumbent are stated."""
     session.refresh()
     names = [one.name for one in session.task.constraints]
     return {name: dict(zip(names, bound.tolist(), strict=True)) for name, bound in session.bounds().items()}
 
 
-def metrics(session: Session, id: int, asked: None) -> bytes:
+def health(session: Session, id: int) -> dict[str, bool]:
+    """Return whether the service runs; no token is needed."""
+    return {"alive": True}
+
+
+def metrics(session: Session, id: int) -> bytes:
     """Return figures of the session for Prometheus, all from the log: every worker gives the same."""
     try:
         from prometheus_client import CollectorRegistry, Gauge, generate_latest
@@ -166,60 +241,27 @@ def metrics(session: Session, id: int, asked: None) -> bytes:
     return generate_latest(registry)
 
 
-@dataclass(frozen=True)
-class Operation:
-    """One method of one path, with the types of its request and answer, and a summary where `do` has none."""
-
-    method: str
-    path: str
-    do: Callable[[Session, int, Any], Any]
-    request: Any = None
-    answer: Any = Document
-    summary: str = ""
-
-
-OPERATIONS = (
-    Operation("POST", "/deployments", deploy, schema.DeployRequest, Deployed),
-    Operation("POST", "/deployments/{id}/act", act, schema.ActRequest, Acted),
-    Operation("POST", "/deployments/{id}/report", report, schema.ReportRequest, Counted),
-    Operation("POST", "/deployments/{id}/abandon", abandon, schema.AbandonRequest, Counted),
-    Operation("POST", "/decisions", decide, schema.Decision),
-    Operation(
-        "GET",
-        "/status",
-        lambda session, *_: session.status(),
-        summary="Return limits, policies, missing reports, alarms, decisions and warnings.",
-    ),
-    Operation("GET", "/bounds", bounds, None, dict[str, dict[str, float]]),
-    Operation(
-        "GET", "/health", lambda *_: {"alive": True}, summary="Return whether the service runs; no token is needed."
-    ),
-    Operation("GET", "/metrics", metrics, None, str),
-    Operation("GET", "/openapi.json", lambda *_: openapi_document(), summary="Return this document."),
-)
-
-
-def openapi_document() -> Document:
+def openapi_document(*_: object) -> Document:
     """Return the OpenAPI 3.1 document, made from the types of requests and answers."""
-    types = list({str(t): t for op in OPERATIONS for t in (op.request, op.answer, Problem) if t is not None}.values())
+    answers = {do: signature(do).return_annotation for do in OPERATIONS.values()}
+    types = list({str(one): one for one in (*REQUESTS.values(), *answers.values(), Problem)}.values())
     schemas, components = msgspec.json.schema_components(types, ref_template="#/components/schemas/{name}")
-    kinds = {str(str): "text/plain"}
     named = zip(map(str, types), schemas, strict=True)
-    content = {name: {"content": {kinds.get(name, "application/json"): {"schema": one}}} for name, one in named}
+    content: dict[str, Document] = {name: {"content": {"application/json": {"schema": one}}} for name, one in named}
+    content[str(bytes)] = {"content": {"text/plain": {"schema": {"type": "string"}}}}
     paths: dict[str, Document] = {}
-    for op in OPERATIONS:
-        done = {"description": "Done.", **content[str(op.answer)]}
+    for path, do in OPERATIONS.items():
+        done = {"description": "Done.", **content[str(answers[do])]}
         failed = {"description": "What is wrong, and the remedy.", **content[str(Problem)]}
-        found: Document = {"summary": op.summary or op.do.__doc__}
-        found["responses"] = {"200": done, "default": failed}
-        if "{id}" in op.path:
+        found: Document = {"summary": do.__doc__, "responses": {"200": done, "default": failed}}
+        if "{id}" in path:
             whole = {"type": "integer", "minimum": 0}
             found["parameters"] = [{"name": "id", "in": "path", "required": True, "schema": whole}]
-        if op.request is not None:
-            found["requestBody"] = {"required": True, **content[str(op.request)]}
-        if op.path == "/health":
+        if do in REQUESTS:
+            found["requestBody"] = {"required": True, **content[str(REQUESTS[do])]}
+        if do is health:
             found["security"] = []
-        paths.setdefault(op.path, {})[op.method.lower()] = found
+        paths[path] = {_method(do).lower(): found}
     return {
         "openapi": "3.1.0",
         "info": {"title": "episafe", "version": str(episafe.__version__)},
@@ -227,6 +269,39 @@ def openapi_document() -> Document:
         "components": {"schemas": components, "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}}},
         "security": [{"token": []}],
     }
+
+
+def _request(do: Operation, name: str) -> type[Struct]:
+    """Return the type of the requests of an operation: its keyword arguments. A misspelt field is refused."""
+    given = [one for one in signature(do).parameters.values() if one.kind is one.KEYWORD_ONLY]
+    fields = [(one.name, one.annotation, *([] if one.default is one.empty else [one.default])) for one in given]
+    return msgspec.defstruct(name, fields, forbid_unknown_fields=True)
+
+
+OPERATIONS: dict[str, Operation] = {
+    "/deployments": deploy,
+    "/deployments/{id}/act": act,
+    "/deployments/{id}/report": report,
+    "/deployments/{id}/abandon": abandon,
+    "/decisions": decide,
+    "/status": status,
+    "/bounds": bounds,
+    "/health": health,
+    "/metrics": metrics,
+    "/openapi.json": openapi_document,
+}
+POSTED = (
+    (deploy, "DeployRequest"),
+    (act, "ActRequest"),
+    (report, "ReportRequest"),
+    (abandon, "AbandonRequest"),
+    (decide, "Decision"),
+)
+REQUESTS = {do: _request(do, name) for do, name in POSTED}
+
+
+def _method(do: Operation) -> str:
+    return "POST" if do in REQUESTS else "GET"
 
 
 def _pending(session: Session, id: int) -> Deployment:
@@ -250,7 +325,7 @@ def _once(session: Session, id: int, end: Callable[[Deployment], None]) -> Count
     return Counted(True)
 
 
-def _replay(made: Deployment, steps: list[Step]) -> None:
+def _replay(made: Deployment, steps: tuple[Step, ...]) -> None:
     """Record steps that were played elsewhere."""
     for step in steps:
         record_action = made.override if step.overridden else made.took
@@ -299,7 +374,7 @@ class Service:
         self._token = token.encode()
         self._left, self._then, self._under_way = 2 * self.limits.rate, time.monotonic(), 0
         self._threads, self._planning = (ThreadPoolExecutor(self.limits.threads, "episafe-http") for _ in range(2))
-        routes = [Route(op.path, self._endpoint(op), methods=[op.method]) for op in OPERATIONS]
+        routes = [Route(path, self._endpoint(do), methods=[_method(do)]) for path, do in OPERATIONS.items()]
         self.app = Starlette(routes=routes, lifespan=self._lifespan, exception_handlers={HTTPException: _no_route})
 
     @asynccontextmanager
@@ -309,22 +384,23 @@ class Service:
         self._threads.shutdown()
         self.session.close()
 
-    def _endpoint(self, op: Operation) -> Callable[[Request], Awaitable[Response]]:
-        decoder = None if op.request is None else msgspec.json.Decoder(op.request)
+    def _endpoint(self, do: Operation) -> Callable[[Request], Awaitable[Response]]:
+        decoder = msgspec.json.Decoder(REQUESTS[do]) if do in REQUESTS else None
 
         async def answer(request: Request) -> Response:
             body = b""
             try:
-                if op.path == "/health":
-                    return _response(200, op.do(self.session, 0, None))
+                if do is health:
+                    return _response(200, do(self.session, 0))
                 self._admit(request)
                 text = request.path_params.get("id", "0")
                 if not re.fullmatch("[0-9]{1,15}", text):
                     raise Refused(404, "the deployment is not a whole number", KNOWN_IDS, "id", text[:50])
-                if decoder is None:
-                    return _response(200, await self._do(op, int(text), None))
-                body = await self._body(request)
-                return _response(200, await self._do(op, int(text), decoder.decode(body or b"{}")))
+                asked: Document = {}
+                if decoder is not None:
+                    body = await self._body(request)
+                    asked = msgspec.structs.asdict(decoder.decode(body or b"{}"))
+                return _response(200, await self._do(do, int(text), asked))
             except Exception as error:
                 return _failure(error, body)
 
@@ -345,37 +421,33 @@ class Service:
             raise Refused(503, f"{self._under_way} requests are under way", remedy)
 
     async def _body(self, request: Request) -> bytes:
-        """Return the body; refuse one that is too large, before it is read, or too slow."""
+        """Return the body; refuse one that is too large, or too slow."""
         most, found = self.limits.body, bytearray()
-        length = request.headers.get("content-length", "0")
         try:
             async with asyncio.timeout(self.limits.seconds):
-                if re.fullmatch("[0-9]{1,12}", length) and int(length) <= most:
-                    async for part in request.stream():
-                        found += part
-                        if len(found) > most:
-                            break
-                    else:
-                        return bytes(found)
+                async for part in request.stream():
+                    found += part
+                    if len(found) > most:
+                        raise Refused(413, f"the body has more than {most} bytes", "send less")
         except TimeoutError:
             text = f"the body did not arrive within {self.limits.seconds:g} s"
             raise Refused(408, text, "send it again") from None
-        raise Refused(413, f"the body has more than {most} bytes", "send less", "content-length", length[:20])
+        return bytes(found)
 
-    async def _do(self, op: Operation, id: int, asked: Any) -> Any:
+    async def _do(self, do: Operation, id: int, asked: Document) -> Any:
         """Return the answer of an operation, made in a thread because it waits for the log.
 
         Deployments have threads of their own: actions and reports do not wait for the planner.
         """
         self._under_way += 1
-        threads = self._planning if op.do is deploy else self._threads
-        doing = asyncio.get_running_loop().run_in_executor(threads, lambda: op.do(self._current(), id, asked))
+        threads = self._planning if do is deploy else self._threads
+        doing = asyncio.get_running_loop().run_in_executor(threads, lambda: do(self._current(), id, **asked))
         doing.add_done_callback(self._done)
         try:
             async with asyncio.timeout(self.limits.seconds):
                 return await asyncio.shield(doing)
         except TimeoutError:
-            if isinstance(asked, schema.DeployRequest) and not asked.episode_id:
+            if do is deploy and not asked["episode_id"]:
                 doing.add_done_callback(self._give_up)  # the client cannot ask for it again
             remedy = "send it again with the same episode_id; until then let the incumbent act"
             raise Refused(503, f"no answer within {self.limits.seconds:g} s", remedy) from None
@@ -434,7 +506,7 @@ def _invalid(error: msgspec.ValidationError, body: bytes) -> Problem:
 
 
 async def _no_route(request: Request, error: Exception) -> Response:
-    known = ", ".join(f"{op.method} {op.path}" for op in OPERATIONS)
+    known = ", ".join(f"{_method(do)} {path}" for path, do in OPERATIONS.items())
     problem = Problem(f"there is no {request.method[:10]} {request.url.path[:100]}", f"use one of {known}")
     return _response(error.status_code if isinstance(error, HTTPException) else 404, problem)
 
@@ -449,7 +521,6 @@ def serve(
     port: int = 8000,
     timeout: float | None = 10.0,
     workers: int = 1,
-    limits: Limits | None = None,
 ) -> None:
     """Serve a session over HTTP until the process is stopped; location, name and timeout are those of `es.open`.
 
@@ -458,12 +529,12 @@ def serve(
     """
     opening = partial(_open, location, make_agent, name, timeout)
     with opening() as session:  # errors of the caller show here
-        Service(session, token, limits)
+        Service(session, token)
     with socket.create_server((host, port), backlog=1024) as listener:
         if workers == 1:
-            return _work(opening, token, limits, listener)
+            return _work(opening, token, listener)
         context = multiprocessing.get_context("spawn")
-        processes = [context.Process(target=_work, args=(opening, token, limits, listener)) for _ in range(workers)]
+        processes = [context.Process(target=_work, args=(opening, token, listener)) for _ in range(workers)]
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
         try:
             for one in processes:
@@ -482,8 +553,8 @@ def _open(location: str | Path, make_agent: Callable[[], Agent], name: str | Non
     return open_session(location, make_agent(), name, timeout=timeout)
 
 
-def _work(opening: Callable[[], Session], token: str, limits: Limits | None, listener: socket.socket) -> None:
-    run_server(Service(opening(), token, limits, opening).app, listener)
+def _work(opening: Callable[[], Session], token: str, listener: socket.socket) -> None:
+    run_server(Service(opening(), token, reopen=opening).app, listener)
 
 
 def run_server(app: Starlette, listener: socket.socket) -> None:

@@ -99,7 +99,7 @@ class Follower:
         """Return the bounds of the policies deployed most, and the weight of learned policies, as SVG."""
         if len(self._history) < 2:
             return ""
-        acted = {name: tally.deployments for name, tally in self.state.tallies.items()}
+        acted = {name: tally[0] for name, tally in self.state.tallies.items()}
         names = {name for _, _, bounds in self._history for name in bounds}
         curves = {
             name: [(id, bounds[name][c]) for id, _, bounds in self._history if name in bounds]

@@ -28,7 +28,7 @@ from episafe.session.events import (
     of_numbers,
 )
 from episafe.session.session import draw_component, open_log, uniform_of
-from episafe.session.state import SessionState, identity
+from episafe.session.state import SessionState, is_described_by
 
 TESTS = {"incumbent", "bound", "draw", "drift"}  # monitors whose alarms follow from the reports
 AGREE = 1e-9  # recomputed numbers agree to this, relative to the larger of 1 and the number
@@ -165,7 +165,7 @@ def _candidate_faults(state: SessionState, body: NewCandidate) -> Iterator[str]:
     from episafe.data.policies import policy_of
 
     policy = policy_of(body.document, state.task)
-    if body.name in given and identity(policy) != identity(given[body.name]):
+    if body.name in given and not is_described_by(given[body.name], body.document):
         yield f"the candidate {body.name!r} of the agent differs from the recorded policy"
     if state.certifier is not None and body.least_totals is not None:
         again, recorded = state.certifier.least_totals(policy), of_numbers(body.least_totals)

@@ -22,13 +22,14 @@ class Deployment:
         plan: the plan, with bounds and reason.
         component: the position of the acting policy in `plan.policy.components`; None if one policy acts.
         name: the name of the acting policy.
+        weights: the probability of each policy by name.
         policy: the acting policy.
         overridden: how many actions a person took in place of the policy.
     """
 
     def __init__(self, session: "Session", plan: Plan, made: Deploy | None = None) -> None:
         self.plan, self.id = plan, None if made is None else made.id
-        self.name = INCUMBENT if made is None else made.component
+        self.name, self.weights = (INCUMBENT, {INCUMBENT: 1.0}) if made is None else (made.component, made.weights)
         self.component = made.index if made is not None and isinstance(plan.policy, Mixture) else None
         found = plan.policy
         self.policy: Policy = found.components[self.component or 0] if isinstance(found, Mixture) else found

@@ -262,9 +262,11 @@ class Log(Protocol):
 
     def sync(self) -> None:
         """Return once all that this process appended or read is durable; raise OSError if that fails."""
+        return
 
     def close(self) -> None:
-        """Release files and connections."""
+        """Release files and connections, if there are any."""
+        return
 
 
 class _Line(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -364,7 +366,7 @@ def as_value(value: Any) -> Any:
     return value
 
 
-class MemoryLog:
+class MemoryLog(Log):
     """A log in memory: for simulations and tests. Nothing survives the process."""
 
     def __init__(self) -> None:
@@ -382,9 +384,3 @@ class MemoryLog:
     def append(self, lines: Sequence[bytes], number: int) -> None:
         """Append lines."""
         self.lines.extend(lines)
-
-    def sync(self) -> None:
-        """Return: memory has nothing more durable."""
-
-    def close(self) -> None:
-        """Do nothing."""

@@ -11,6 +11,8 @@ from contextlib import contextmanager
 
 import psycopg
 
+from episafe.session.events import Log
+
 TABLE = """CREATE TABLE IF NOT EXISTS episafe_log (
     session text NOT NULL, number bigint NOT NULL, line text NOT NULL, PRIMARY KEY (session, number))"""
 OPTIONS = "-c lock_timeout=30s"  # the incumbent acts if another process holds the lock for longer
@@ -18,8 +20,8 @@ LOCK = "SELECT pg_advisory_xact_lock(%s);"
 READ = "SELECT number, line FROM episafe_log WHERE session = %s AND number >= %s ORDER BY number"
 
 
-class PostgresLog:
-    """A log in PostgreSQL. A lost connection is made again by the next call.
+class PostgresLog(Log):
+    """A log in PostgreSQL, durable when the lock is left. A lost connection is made again by the next call.
 
     Args:
         address: the connection, "postgresql://user@host/database".
@@ -101,9 +103,6 @@ class PostgresLog:
             raise RuntimeError("append needs the lock: write `with log.lock():` around it")
         self._added += [(k, line.decode()) for k, line in enumerate(lines, number)]
         self._next = number + len(lines)
-
-    def sync(self) -> None:
-        """Return: leaving the lock committed."""
 
     def close(self) -> None:
         """Close the connection."""

@@ -8,15 +8,16 @@ import hashlib
 import logging
 import threading
 import time
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as Late
-from contextlib import closing, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from copy import copy, deepcopy
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 import numpy as np
@@ -25,7 +26,7 @@ from episafe.certify.safe_agent import changed_limits
 from episafe.core.agent import Agent, Candidate, Certifier
 from episafe.core.checks import as_reason, require
 from episafe.core.errors import InvalidEpisode
-from episafe.core.policy import Mixture, Policy
+from episafe.core.policy import Mixture, OpaquePolicy, Policy
 from episafe.core.task import Task
 from episafe.core.types import INCUMBENT, Array, Document, Episode, PerLimit, Plan
 from episafe.session.deployment import Deployment
@@ -49,13 +50,14 @@ from episafe.session.events import (
 )
 from episafe.session.file_log import FileLog
 from episafe.session.monitors import alarm, range_alarms
-from episafe.session.state import SessionState, UnknownPolicy, first_event, identity
+from episafe.session.state import SessionState, first_event, identity
 
 if TYPE_CHECKING:
     from narwhals.typing import IntoDataFrame
 
 MOST_PENDING = 20_000  # a deployment that is pending while so many later ones were made is abandoned
 PLAN = "plan"  # the name of a policy that is no candidate
+Request = list[Any]  # a decision, and what came of it: its events or an error; None before it is committed
 logger = logging.getLogger("episafe")
 
 
@@ -98,16 +100,6 @@ def open(
     return Session(open_log(location, name), agent, false_alarm=false_alarm, timeout=timeout, on_alarm=on_alarm)
 
 
-@dataclass(eq=False)
-class Request:
-    """What a thread waits to have decided and written, and what came of it."""
-
-    decide: Callable[[], Sequence[Body]]
-    events: list[Event] = field(default_factory=list)
-    error: Exception | None = None
-    done: bool = False
-
-
 class Session:
     """A live session. Threads may share it.
 
@@ -134,11 +126,11 @@ class Session:
         self._last_parts: tuple[Policy | Mixture | None, list[tuple[str, float, Policy]]] = None, []
         self._has_goal = True  # whether the certifier wants a proposal, as of the last transaction
         self._ask_at = 0  # reports after which the proposer is asked again, when it had nothing to propose
-        self._unlogged = 0, ""  # deployments that could not be logged, and why
+        self._unlogged: list[str] = []  # why deployments could not be logged
         self.is_outdated = False
         self._uncertain: list[bytes] = []  # lines that were applied here, and may not be in the log
         self._turn, self._is_used = threading.Condition(), False  # whether a thread uses the log, for all that wait
-        self._waiting: list[Request] = []  # for the next transaction
+        self._waiting: deque[Request] = deque()
         self._acting: dict[int, Plan] = {}  # plans of pending deployments made here, by an agent without a certifier
         self._transact(lambda: [] if self.state.number else [first_event(agent, false_alarm)])
         changed = self.state.changed_candidates[:1]
@@ -175,90 +167,99 @@ class Session:
 
     def _transact(self, decide: Callable[[], Sequence[Body]]) -> list[Event]:
         """Decide under the lock, by all events so far; append, apply and wait until that is durable."""
-        state, request = self.state, Request(decide)
-        with closing(self._batch(request)) as batch:
-            for one in batch:
+        state, request = self.state, Request((decide, None))
+        self._waiting.append(request)
+        with self._transaction(request) as (batch, outcomes):
+            for decide_one, _ in batch:
                 try:
-                    lines = encode_lines(one.decide(), state.number, state.head)
-                    one.events = read_again(lines, state.number, state.head)
+                    lines = encode_lines(decide_one(), state.number, state.head)
+                    events = read_again(lines, state.number, state.head)
                     if lines:
                         self.log.append(lines, state.number)
                     self._uncertain += lines
-                    state.apply(one.events)
+                    state.apply(events)
+                    outcomes.append(events)
                 except Exception as error:
-                    one.error = error
+                    outcomes.append(error)
                 finally:
                     state.offers.clear()  # an event that was not appended may come from another process
-        if request.error is not None:
-            raise request.error
+        made: list[Event] | Exception = request[1]
+        if isinstance(made, Exception):
+            raise made
         self.log.sync()  # also what others appended: nothing is decided by what may be lost
-        for event in request.events:
+        for event in made:
             if isinstance(event.body, AlarmRaised):
                 logger.warning("alarm: %s: %s", event.body.monitor, event.body.message)
-        return request.events
+        return made
 
-    def _batch(self, request: Request) -> Generator[Request]:
-        """Yield all requests that wait, under the lock, for one transaction; none if another thread wrote for this."""
-        with self._turn:
-            self._waiting.append(request)
-        batch: list[Request] = []
-        with self._alone(request) as is_first:
+    @contextmanager
+    def _transaction(self, request: Request) -> Iterator[tuple[list[Request], list[list[Event] | Exception]]]:
+        """Give all requests that wait, and a list for what comes of them; none if another thread wrote for this one."""
+        batch, outcomes = list[Request](), list[list[Event] | Exception]()
+        with self._alone(lambda: request[1] is not None) as is_first:
             if not is_first:
+                yield batch, outcomes
                 return
-            unlogged = self._unlogged
-            notes = Request(self._unlogged_alarms)
             try:
                 with self.log.lock(), self._mutex:
                     self._follow(locked=True)
-                    with self._turn:
-                        batch, self._waiting = self._waiting, []
-                    yield from (*batch, notes) if unlogged[0] else batch
+                    batch += self._take_waiting()
+                    yield batch, outcomes
                     if self.state.certifier is not None and self.agent.proposer is not None:
                         self._has_goal = self.state.certifier.goal() is not None
-                self._uncertain = []
-                if unlogged[0] and notes.error is None and self._unlogged == unlogged:
-                    self._unlogged = 0, ""
             except BaseException as error:
-                with self._turn:
-                    batch, self._waiting = batch or self._waiting, self._waiting if batch else []
-                for one in batch:
-                    one.error = error if isinstance(error, Exception) else OSError("the writing thread was interrupted")
-                if not isinstance(error, Exception):
-                    raise
+                batch = batch or self._take_waiting()
+                told = error if isinstance(error, Exception) else OSError("the writing thread was interrupted")
+                outcomes = [told] * len(batch)
+                raise
+            else:
+                self._uncertain = []
             finally:
-                for one in batch:
-                    one.done = True
+                for one, outcome in zip(batch, outcomes, strict=True):
+                    one[1] = outcome
 
     @contextmanager
-    def _alone(self, request: Request | None = None) -> Iterator[bool]:
-        """Use the log while no other thread does; gives False if another thread has answered the request."""
-        with self._turn:
-            self._turn.wait_for(lambda: not self._is_used or (request is not None and request.done))
-            is_answered = request is not None and request.done
-            self._is_used = self._is_used or not is_answered
+    def _alone(self, is_done: Callable[[], bool] = lambda: False) -> Iterator[bool]:
+        """Use the log while no other thread does; gives False if nothing is left to do after the wait."""
+        with self._turn:  # threads whose requests are answered leave at once: a plain lock would make them queue
+            self._turn.wait_for(lambda: is_done() or not self._is_used)
+            if is_done():
+                yield False
+                return
+            self._is_used = True
         try:
-            yield not is_answered
+            yield True
         finally:
-            if not is_answered:
-                with self._turn:
-                    self._is_used = False
-                    self._turn.notify_all()
+            with self._turn:
+                self._is_used = False
+                self._turn.notify_all()
+
+    def _take_waiting(self) -> list[Request]:
+        return [self._waiting.popleft() for _ in range(len(self._waiting))]
 
     def _unlogged_alarms(self) -> list[AlarmRaised]:
-        number, reason = self._unlogged
-        return [alarm("log", f"{number} deployments were not logged: {reason}", halts=False)] if number else []
+        reasons = self._unlogged[:]
+        return [alarm("log", f"{len(reasons)} deployments were not logged: {one}", halts=False) for one in reasons[-1:]]
 
     def _log_due_alarms(self) -> None:
-        """Log what the tests have found, and the restart that it may lead to by the user's rule."""
+        """Log what the tests have found, with the restart that the user's rule asks for, and what was not logged."""
+        taken: list[str] = []
 
         def decide() -> list[Body]:
             due = self.state.due_alarms()
             drifts = [one for one in due if one.monitor == "drift" and self.on_alarm == "restart"]
             kept: list[Body] = [msgspec.structs.replace(one, halts=False) if one in drifts else one for one in due]
+            kept += self._unlogged_alarms()
+            taken.extend(self._unlogged)
+            self._unlogged.clear()
             return kept + [Decide("restart", one.message, by="rule") for one in drifts[:1]]
 
-        if self.state.due_alarms():
-            self._transact(decide)
+        if self._unlogged or self.state.due_alarms():
+            try:
+                self._transact(decide)
+            except Exception:
+                self._unlogged[:0] = taken
+                raise
 
     def refresh(self) -> None:
         """Apply the events that other processes appended; `deploy` and `report` do so by themselves."""
@@ -274,12 +275,13 @@ class Session:
             episode_id: your name for the episode. A second call with the name of a pending deployment returns that one.
         """
         try:
+            if self._unlogged:
+                self._log_due_alarms()
             problem = self._prepare()
             events = self._transact(lambda: self._decide_deployment(episode_id, problem))
         except OSError as error:
             reason = f"the log cannot be written: {error}"
-            with self._mutex:
-                self._unlogged = self._unlogged[0] + 1, reason
+            self._unlogged.append(reason)
             logger.error("episafe: %s", reason)
             return Deployment(self, self._fallback(reason))
         return self.deployment(events[-1].body.id if events else self.state.episode_ids[episode_id])
@@ -363,7 +365,7 @@ class Session:
         if plan is None:
             return self._fallback(problem or "no plan was made yet")
         policies = plan.policy.components if isinstance(plan.policy, Mixture) else (plan.policy,)
-        unknown = [one.name for one in policies if isinstance(one, UnknownPolicy)]
+        unknown = [one.name for one in policies if isinstance(one, OpaquePolicy) and one.given is None]
         if unknown:
             return self._fallback(f"this process does not know the policy {unknown[0]!r}: give it to the agent")
         return replace(plan, reason="; ".join(filter(None, (problem, plan.reason)))) if problem else plan

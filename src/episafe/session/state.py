@@ -4,12 +4,13 @@ import hashlib
 import math
 import secrets
 import threading
-from collections import defaultdict, deque
+from collections import deque
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from importlib import import_module
+from inspect import signature
 from itertools import product
+from pkgutil import resolve_name
 from typing import Any
 
 import msgspec
@@ -18,11 +19,12 @@ import numpy as np
 import episafe
 from episafe.core.agent import Agent, Candidate, Certifier
 from episafe.core.errors import DamagedLog, InvalidProblem
-from episafe.core.policy import Mixture, Policy
+from episafe.core.policy import Mixture, OpaquePolicy, Policy
 from episafe.core.task import TableFeatures, Task
-from episafe.core.types import INCUMBENT, Array, Document, Episode, Plan, State
+from episafe.core.types import INCUMBENT, Array, Document, Episode, Plan
 from episafe.problems.moves import ListedMove
 from episafe.session.events import (
+    BODIES,
     START_HASH,
     Abandon,
     AlarmRaised,
@@ -40,39 +42,18 @@ from episafe.session.events import (
 )
 from episafe.session.monitors import Monitors
 
-CERTIFIERS = {  # name in settings -> module, class and arguments, for audits without the agent
-    "observation": ("observation", "Observation", ("delta", "window")),
-    "hindsight": ("hindsight", "Hindsight", ("delta", "window", "recent")),
-    "box": ("box", "Box", ("delta",)),
-    "fresh-data": ("fresh_data", "FreshData", ("delta",)),
-    "rollout": ("staged", "Staged", ("delta",)),
-    "budget": ("guard", "Budget", ("window", "incumbent_least", "least", "form", "calendar", "alpha")),
+CERTIFIERS = {  # name in settings -> its class, for audits without the agent
+    "observation": "observation:Observation",
+    "hindsight": "hindsight:Hindsight",
+    "box": "box:Box",
+    "fresh-data": "fresh_data:FreshData",
+    "rollout": "staged:Staged",
+    "budget": "guard:Budget",
 }
 MAY_DIFFER = {"statement", "monitors", "salt", "version", "units"}  # between `begin` and the agent of a later process
 LEARN_AT = 10_000  # episodes that wait for the learner at most, so that memory stays bounded
 MANY_OVERRIDES = 0.05  # of the reports: status() then warns
 RECENT = 500  # reports that the state remembers for people
-
-
-class UnknownPolicy(Policy):
-    """A policy that the log knows by name only, in a process that was not given it."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-
-    def probabilities(self, h: int, state: State) -> Array:
-        """Raise: the policy is not known here."""
-        raise InvalidProblem(f"the policy {self.name!r} is opaque and not known here: give it to the agent by name")
-
-
-@dataclass
-class Tally:
-    """What a component did: how often it was deployed and reported, with sums of rewards and utilities."""
-
-    deployments: int = 0
-    reports: int = 0
-    reward: float = 0.0
-    utility: Array = field(default_factory=lambda: np.zeros(1))  # (m,) from the first report on
 
 
 @dataclass
@@ -91,6 +72,7 @@ class SessionState:
         offers: policies of this process that `candidate` events to come use in place of their documents.
         pending: deployments without a report, by id, with their time.
         episode_ids: the deployments by the users' names for them.
+        tallies: number of deployments and of reports, total reward and utilities (m,), by acting component.
         raised: monitors whose alarm is logged since the tests started.
         halt_reason: why the incumbent acts until a person resumes; "" if nothing is halted.
         changed_candidates: names under which the agent has another policy than the recorded one, which acts.
@@ -116,7 +98,7 @@ class SessionState:
     decisions: list[tuple[str, Decide]] = field(default_factory=list)
     raised: set[str] = field(default_factory=set)
     logged: set[str] = field(default_factory=set)
-    tallies: defaultdict[str, Tally] = field(default_factory=lambda: defaultdict(Tally))
+    tallies: dict[str, list[Any]] = field(default_factory=dict)
     recent: deque[Report] = field(default_factory=lambda: deque(maxlen=RECENT))
     first_time: str = ""
     last_time: str = ""
@@ -129,7 +111,7 @@ class SessionState:
             self.agent.claim("a session")
         self._unlearned: deque[Episode | None] = deque()  # None where the learner restarts
         self.learning = threading.RLock()  # held by the thread that uses the learner
-        self._mixture: tuple[list[tuple[str, float]], Mixture] = [], Mixture([UnknownPolicy("")], [1.0])
+        self._mixture: tuple[list[tuple[str, float]], Mixture] = [], Mixture([OpaquePolicy(None)], [1.0])
 
     # the meaning of events
 
@@ -148,7 +130,7 @@ class SessionState:
     def _begin(self, body: Begin, time: str) -> None:
         self.begin, self.first_time = body, time
         if self.agent is None:
-            self.task = Task(body.horizon, None, body.limits, UnknownPolicy(INCUMBENT), units=body.units)
+            self.task = Task(body.horizon, None, body.limits, OpaquePolicy(None, INCUMBENT), units=body.units)
             self.certifier = certifier_of(body.agent, self.task)
         else:
             self.task, self.certifier = self.agent.task, self.agent.certifier
@@ -173,7 +155,7 @@ class SessionState:
         given = {} if self.agent is None else {one.name: one.policy for one in self.agent.candidates}
         own = self.offers.get(body.name) or given.get(body.name)
         if self.agent is None or body.document is None:
-            return own or UnknownPolicy(body.name)
+            return own or OpaquePolicy(None, body.name)
         if own is not None and is_described_by(own, body.document):
             return own
         if body.name in given:
@@ -193,7 +175,7 @@ class SessionState:
         self.last_deploy = body
         if body.episode_id:
             self.episode_ids[body.episode_id] = body.id
-        self.tallies[body.component].deployments += 1
+        self.tallies.setdefault(body.component, [0, 0, 0.0, np.zeros(self.task.num_constraints)])[0] += 1
         if self.certifier is not None:
             self.certifier.announce(body.episode_id)
             self.certifier.deployed(body.id, self.plan_of(body), body.index)
@@ -206,8 +188,7 @@ class SessionState:
         self.num_overridden += body.overridden > 0
         self.recent.append(body)
         tally = self.tallies[deploy.component]
-        tally.reports, tally.utility = tally.reports + 1, tally.utility + utility
-        tally.reward += body.episode.total_reward
+        tally[1:] = tally[1] + 1, tally[2] + body.episode.total_reward, tally[3] + utility
         episode = None
         if self.agent is not None:
             episode = body.episode.episode(self.task.is_listed, deploy.index)
@@ -292,7 +273,7 @@ class SessionState:
         weights = list(body.weights.items())  # in order: components are known by their position
         if self._mixture[0] != weights:
             names = tuple(body.weights)
-            found = [self.policies.get(name) or UnknownPolicy(name) for name in names]
+            found = [self.policies.get(name) or OpaquePolicy(None, name) for name in names]
             self._mixture = weights, Mixture(found, list(body.weights.values()), names)
         parts, lam = self._mixture[1], math.nan if body.lam is None else body.lam
         policy = parts if len(weights) > 1 else parts.components[0]
@@ -386,18 +367,18 @@ class SessionState:
         }
 
     def _policy_status(self, name: str, bound: Array | None) -> Document:
-        tally, on_trial = self.tallies.get(name, Tally()), name != INCUMBENT and bound is not None
+        on_trial = name != INCUMBENT and bound is not None
         reaches = bound is not None and bool((bound >= self.task.thresholds).all())
         state = "stated" if name == INCUMBENT else "certified" if on_trial and reaches else "on trial"
-        n = tally.reports
+        deployments, n, reward, utility = self.tallies.get(name, [0, 0, 0.0, None])
         return {
             "name": name,
             "state": "promoted" if name == self.promoted else state if on_trial or name == INCUMBENT else "ended",
             "bounds": None if bound is None else bound.tolist(),
-            "deployments": tally.deployments,
+            "deployments": deployments,
             "reports": n,
-            "mean_utility": (tally.utility / n).tolist() if n else None,
-            "mean_reward": tally.reward / n if n else None,
+            "mean_utility": (utility / n).tolist() if n else None,
+            "mean_reward": reward / n if n else None,
         }
 
     def _warnings(self) -> list[str]:
@@ -417,14 +398,7 @@ class SessionState:
 
 
 _MEANING: dict[type[Body], Callable[[SessionState, Any, str], None]] = {
-    Begin: SessionState._begin,
-    NewCandidate: SessionState._candidate,
-    Deploy: SessionState._deploy,
-    Report: SessionState._report,
-    LogEvidence: SessionState._evidence,
-    Abandon: SessionState._abandon,
-    Decide: SessionState._decide,
-    AlarmRaised: SessionState._alarm,
+    body: vars(SessionState)[f"_{kind}"] for kind, body in BODIES.items()
 }
 
 
@@ -441,12 +415,11 @@ def certifier_of(settings: Document, task: Task) -> Certifier | None:
 def _unstarted(settings: Document) -> Certifier | None:
     """Return a certifier with the recorded arguments."""
     if settings.get("certifier") == "both":
-        return import_module("episafe.certify.guard").Both(*map(_unstarted, settings["parts"]))
+        return resolve_name("episafe.certify.guard:Both")(*map(_unstarted, settings["parts"]))
     if settings.get("certifier") not in CERTIFIERS:
         return None
-    module, name, arguments = CERTIFIERS[settings["certifier"]]
-    made = vars(import_module(f"episafe.certify.{module}"))[name]
-    return made(**{argument: settings[argument] for argument in arguments if argument in settings})
+    kind = resolve_name(f"episafe.certify.{CERTIFIERS[settings['certifier']]}")
+    return kind(**{argument: settings[argument] for argument in signature(kind).parameters if argument in settings})
 
 
 def fingerprint(task: Task) -> str:
