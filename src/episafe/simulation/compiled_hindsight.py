@@ -4,7 +4,6 @@ Planning and proposing are rare and stay in Python.
 """
 
 from dataclasses import replace
-from functools import lru_cache
 
 import numpy as np
 
@@ -16,35 +15,26 @@ from episafe.certify.trials import Trials
 from episafe.core.policy import Mixture
 from episafe.core.types import Array, IntArray, Plan
 from episafe.kernels.wealth import share_out
-from episafe.problems.linear import LinearCMDP
 from episafe.simulation import compiled_mixture
 from episafe.simulation.record import Columns
 from episafe.simulation.run import play_episode
-from episafe.simulation.worlds import ListedWorld, Streams, Traced
+from episafe.simulation.worlds import ListedWorld, Traced
 
 
-@lru_cache(maxsize=1)
-def _world(cmdp: LinearCMDP, streams: Streams) -> ListedWorld:
-    """Return the world of a run; kept for the next block of the same run."""
-    return ListedWorld(cmdp, streams, traced=True)
-
-
-def play_episodes(
-    cmdp: LinearCMDP, agent: SafeAgent, columns: Columns, streams: Streams, start: int, stop: int
-) -> bool | None:
+def play_episodes(world: ListedWorld, agent: SafeAgent, columns: Columns, start: int, stop: int) -> bool | None:
     """Play episodes `start` to `stop`; return False for settings that the loop does not know."""
     certifier, proposer = agent.certifier, agent.proposer
     if type(certifier) is not Hindsight:
-        return compiled_mixture.play_episodes(cmdp, agent, columns, streams, start, stop)
+        return compiled_mixture.play_episodes(world, agent, columns, start, stop)
     if certifier.observed.window is not None or certifier.recent is not None:
         return False
     if type(proposer) is not TraceProposer or proposer.model.signals is not None:
         return False
-    if not isinstance(certifier.replays, ListedReplays) or agent.task.move is not cmdp.task.move:
+    if not isinstance(certifier.replays, ListedReplays) or agent.task.move is not world.problem.task.move:
         return False
-    if (agent.task.least_totals > cmdp.task.least_totals).any():
+    if (agent.task.least_totals > world.problem.task.least_totals).any():
         return False
-    world, k = _world(cmdp, streams), start
+    k = start
     while k < stop:
         ahead = min(
             certifier.next_choice - certifier.num_episodes,

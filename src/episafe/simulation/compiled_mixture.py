@@ -12,27 +12,22 @@ from episafe.certify.observation import Observation
 from episafe.certify.safe_agent import SafeAgent
 from episafe.core.policy import Policy
 from episafe.kernels.loops import OnTrial, play
-from episafe.kernels.simulation import Law
 from episafe.linear.planner import SoftmaxProposer
-from episafe.problems.linear import LinearCMDP
 from episafe.simulation.record import Columns, Draws
 from episafe.simulation.run import play_episode
-from episafe.simulation.worlds import ListedWorld, Streams
+from episafe.simulation.worlds import ListedWorld
 
 NO_DRAWS = Draws(np.zeros(0, dtype=np.int64), np.zeros((0, 0)), np.zeros(0, dtype=np.int32))
 
 
-def play_episodes(
-    cmdp: LinearCMDP, agent: SafeAgent, columns: Columns, streams: Streams, start: int, stop: int
-) -> bool:
+def play_episodes(world: ListedWorld, agent: SafeAgent, columns: Columns, start: int, stop: int) -> bool:
     """Play episodes `start` to `stop`; return False for other certifiers and proposers, and where totals may void."""
     certifier, proposer, k = agent.certifier, agent.proposer, start
     if type(certifier) is not Observation or certifier.window is not None or type(proposer) is not SoftmaxProposer:
         return False
-    may_void = (agent.task.least_totals > cmdp.task.least_totals).any()
+    may_void = (agent.task.least_totals > world.problem.task.least_totals).any()
     if may_void or proposer.model.signals is not None or columns.totals is None:
         return False
-    world, law = _world(cmdp, streams)
     while k < stop:
         changes = agent.candidates or certifier.goal() is not None
         if changes or certifier.invalid_reason or any(certifier.accounts.tails) or certifier.trials.base:
@@ -40,15 +35,8 @@ def play_episodes(
             k += 1
         else:
             ahead = min(max(certifier.episodes_to_look, 1), proposer.model.episodes_to_refactoring())
-            k = _play_stretch(world, law, agent, certifier, proposer, columns, k, min(k + ahead, stop))
+            k = _play_stretch(world, agent, certifier, proposer, columns, k, min(k + ahead, stop))
     return True
-
-
-@lru_cache(maxsize=1)
-def _world(cmdp: LinearCMDP, streams: Streams) -> tuple[ListedWorld, Law]:
-    """Return the world of a run and its law; kept for the next stretch of the same run."""
-    world = ListedWorld(cmdp, streams)
-    return world, Law(cmdp.P, world.kernel, cmdp._reward, np.stack(cmdp._utilities), cmdp.task.initial_state)
 
 
 @lru_cache(maxsize=1)
@@ -67,15 +55,15 @@ def _on_trial(world: ListedWorld, lams: tuple[float, ...], *policies: Policy | N
 
 
 def _play_stretch(
-    world: ListedWorld, law: Law, agent: SafeAgent, certifier: Observation, proposer: SoftmaxProposer,
-    columns: Columns, start: int, stop: int,
+    world: ListedWorld, agent: SafeAgent, certifier: Observation, proposer: SoftmaxProposer, columns: Columns,
+    start: int, stop: int,
 ) -> int:  # fmt: skip
     """Play a stretch in which no candidate is added; return the first episode that is not played."""
     model, trials, streams = proposer.model, certifier.trials, world.streams
     # a callback may change the thresholds
     on_trial = _on_trial(world, tuple(trials.lams), *trials.policies)._replace(thresholds=certifier.accounts.thresholds)
     done, lacking = play(
-        law, on_trial, certifier.accounts.wealth, trials.ranking, (model.arrays, model.slots, model._phi),
+        world.law, on_trial, certifier.accounts.wealth, trials.ranking, (model.arrays, model.slots, model._phi),
         (streams.choices, streams.transitions, streams.mixing),
         (columns.facts, columns.draws or NO_DRAWS, columns.totals),
         (start, stop, certifier.num_episodes, agent._num_plans),

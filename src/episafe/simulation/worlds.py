@@ -7,7 +7,7 @@ import math
 import secrets
 import sys
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pkgutil import resolve_name
 from typing import Any, NamedTuple
 
@@ -19,7 +19,7 @@ from episafe.core.errors import Infeasible
 from episafe.core.policy import Mixture, Policy
 from episafe.core.task import Problem, Task
 from episafe.core.types import Array, Episode, IntArray, Plan, Settings
-from episafe.kernels.simulation import follow, follow_chance, running_sums
+from episafe.kernels.simulation import Law, follow, follow_chance, running_sums
 from episafe.problems.linear import LinearCMDP
 from episafe.problems.sampled import read_steps
 
@@ -132,10 +132,21 @@ class ListedWorld(World):
 
     def __init__(self, problem: LinearCMDP, streams: Streams, traced: bool = False) -> None:
         super().__init__(problem, streams)
-        self.kernel, self.traced = running_sums(distinct_steps(problem.P)), traced
+        self.traced = traced
         self.sums = lru_cache(maxsize=64)(lambda policy: running_sums(policy.table()))
         self._states = np.empty(problem.P.shape[0] + 1, dtype=np.int64)
         self._actions, self._uniform = np.empty(problem.P.shape[0], dtype=np.int64), np.empty((2, problem.P.shape[0]))
+
+    @cached_property
+    def law(self) -> Law:
+        """Return what loops know, read-only and in C order; P has one row if all steps share memory."""
+        P, utilities = distinct_steps(self.problem.P), np.stack(self.problem._utilities)
+        arrays = P, running, reward, utilities = [
+            np.ascontiguousarray(array).view() for array in (P, running_sums(P), self.problem._reward, utilities)
+        ]
+        for array in arrays:
+            array.setflags(write=False)
+        return Law(P, running, reward, utilities, self.problem.task.initial_state)
 
     def check(self, agent: Agent, num_episodes: int) -> None:
         """Raise if the agent's task is of another problem, or states what the kernel shows to be false."""
@@ -168,7 +179,7 @@ class ListedWorld(World):
         states[0] = self.problem.task.initial_state
         self.streams.choices.random(out=uniform[0])
         self.streams.transitions.random(out=uniform[1])
-        follow(self.sums(policy), self.kernel, uniform, states, actions)
+        follow(self.sums(policy), self.law.running, uniform, states, actions)
         path = states.copy(), actions.copy()
         if self.problem.task.knows_reward:
             return Episode(*path, component=component)
