@@ -118,7 +118,7 @@ class OnTrial(NamedTuple):
 
 
 @kernel
-def play(law, on_trial, wealth, ranking, learner, streams, columns, stretch):  # type: ignore[no-untyped-def]
+def play(law, on_trial, wealth, ranking, learner, streams, facts, draws, totals, stretch):  # type: ignore[no-untyped-def]
     """Play episodes `start` to `stop`, or until the model or the columns are full; return the first one not played.
 
     The second value is how many components the columns lack space for; 0 if they have it.
@@ -129,13 +129,15 @@ def play(law, on_trial, wealth, ranking, learner, streams, columns, stretch):  #
         wealth, ranking: what is proved of them, and how good they seem.
         learner: (model, slots, phi) of the proposer.
         streams: generators of actions, transitions and components.
-        columns: (facts, draws, totals); `draws.acting` receives the row that acted, plus n if it was deployed alone.
+        facts: values and bounds (K, 1+m), sources and plan ids (K,).
+        draws: components (K,), weights (K, ·), and the rows that acted (K,), plus n if one was deployed alone.
+        totals: reward and utilities of each episode, (K, 1+m).
         stretch: (start, stop, episodes that the certifier has seen, the id of the first plan).
     """
-    (model, slots, phi), (choices, transitions, mixing), (facts, draws, totals) = learner, streams, columns
+    (model, slots, phi), (choices, transitions, mixing), (components, weights, acting) = learner, streams, draws
     (start, stop, num_seen, first_id), (n, H, _, _) = stretch, on_trial.tables.shape
     states, places = np.empty(H + 1, dtype=np.int64), np.zeros(H + 1, dtype=np.int64)
-    actions, ahead, width = np.empty(H, dtype=np.int64), most_transitions(slots, H), draws.weights.shape[1]
+    actions, ahead, width = np.empty(H, dtype=np.int64), most_transitions(slots, H), weights.shape[1]
     for k in range(start, stop):
         if is_full(model, ahead):
             return k, 0
@@ -145,13 +147,12 @@ def play(law, on_trial, wealth, ranking, learner, streams, columns, stretch):  #
         part = 0
         if num_parts > 1:
             part = component(on_trial, num_parts, mixing.random())
-        note(on_trial, facts, k, num_parts)
-        facts.plan_ids[k] = first_id + k - start
+        note(on_trial, facts, k, num_parts, first_id + k - start)
         row = on_trial.rows[part]
         if width > 0:
-            draws.components[k], draws.acting[k] = part, row if num_parts > 1 else row + n
+            components[k], acting[k] = part, row if num_parts > 1 else row + n
             for i in range(width):
-                draws.weights[k, i] = on_trial.weights[on_trial.rows[i]] if i < num_parts else 0.0
+                weights[k, i] = on_trial.weights[on_trial.rows[i]] if i < num_parts else 0.0
         states[0] = law.initial_state
         simulate(on_trial.running[row], law.running, choices, transitions, states, actions)
         account(law, on_trial, wealth, ranking, states, actions, num_parts, totals, k)
@@ -202,21 +203,21 @@ def component(on_trial, num_parts, uniform):  # type: ignore[no-untyped-def]
 
 
 @lean_kernel
-def note(on_trial, facts, k, num_parts):  # type: ignore[no-untyped-def]
+def note(on_trial, facts, k, num_parts, plan_id):  # type: ignore[no-untyped-def]
     """Write what is known of episode k before it begins."""
-    rows, weights, values = on_trial.rows, on_trial.weights, on_trial.values
+    rows, weights, (values, bounds, sources, plan_ids) = on_trial.rows, on_trial.weights, facts
     first, alone = rows[0], num_parts == 1 and rows[0] == 0
     for g in range(values.shape[1]):
-        value = values[first, g]
+        value = on_trial.values[first, g]
         if num_parts > 1:
             value *= weights[first]
             for part in range(1, num_parts):
-                value += weights[rows[part]] * values[rows[part], g]
-        facts.values[k, g] = value
-    facts.sources[k] = SAFE if alone else SEARCH
-    facts.bounds[k, 0] = np.nan if alone else on_trial.lams[first]
+                value += weights[rows[part]] * on_trial.values[rows[part], g]
+        values[k, g] = value
+    sources[k], plan_ids[k] = SAFE if alone else SEARCH, plan_id
+    bounds[k, 0] = np.nan if alone else on_trial.lams[first]
     for c in range(on_trial.bounds.shape[0]):
-        facts.bounds[k, 1 + c] = np.nan if alone else on_trial.bounds[c]
+        bounds[k, 1 + c] = np.nan if alone else on_trial.bounds[c]
 
 
 @lean_kernel

@@ -68,7 +68,7 @@ def _play_block(
     for i in acting[np.sort(first)].tolist():  # names are numbered in the order in which they act
         own = world.values(replace(plan, policy=policies[i]))[1] if isinstance(plan.policy, Mixture) else None
         columns.note(k + np.flatnonzero(acting == i), plan, values, i, policies[i], own)
-    columns.facts.plan_ids[k : k + number] = first_id + np.arange(number)
+    columns.plan_ids[k : k + number] = first_id + np.arange(number)
     made = world.play_all(policies, acting)
     rewards, utilities = np.cumsum(made.rewards, axis=1)[:, -1], np.cumsum(made.utilities, axis=1)[:, -1]
     if columns.totals is not None:

@@ -13,11 +13,9 @@ from episafe.certify.safe_agent import SafeAgent
 from episafe.core.policy import Policy
 from episafe.kernels.loops import OnTrial, play
 from episafe.linear.planner import SoftmaxProposer
-from episafe.simulation.record import Columns, Draws
+from episafe.simulation.record import Columns
 from episafe.simulation.run import play_episode
 from episafe.simulation.worlds import ListedWorld
-
-NO_DRAWS = Draws(np.zeros(0, dtype=np.int64), np.zeros((0, 0)), np.zeros(0, dtype=np.int32))
 
 
 def play_episodes(world: ListedWorld, agent: SafeAgent, columns: Columns, start: int, stop: int) -> bool:
@@ -62,10 +60,11 @@ def _play_stretch(
     model, trials, streams = proposer.model, certifier.trials, world.streams
     # a callback may change the thresholds
     on_trial = _on_trial(world, tuple(trials.lams), *trials.policies)._replace(thresholds=certifier.accounts.thresholds)
+    facts = columns.values, columns.bounds, columns.sources, columns.plan_ids
     done, lacking = play(
         world.law, on_trial, certifier.accounts.wealth, trials.ranking, (model.arrays, model.slots, model._phi),
         (streams.choices, streams.transitions, streams.mixing),
-        (columns.facts, columns.draws or NO_DRAWS, columns.totals),
+        facts, (columns.components, columns.weights, columns.acting), columns.totals,
         (start, stop, certifier.num_episodes, agent._num_plans),
     )  # fmt: skip
     if done > start:
@@ -85,9 +84,9 @@ def _play_stretch(
 
 def _number(columns: Columns, certifier: Observation, on_trial: OnTrial, start: int, stop: int) -> None:
     """Turn the rows that acted into numbers of names, given out in the order in which they acted first."""
-    if columns.draws is None:
+    if columns.weights.shape[1] == 0:
         return
-    acting, policies = columns.draws.acting[start:stop], certifier.trials.policies
+    acting, policies = columns.acting[start:stop], certifier.trials.policies
     names = *certifier.accounts.names, *("" if policy is None else policy.name for policy in policies)
     rows, first, where = np.unique(acting, return_index=True, return_inverse=True)
     numbers = np.zeros(len(rows), dtype=np.int32)

@@ -34,13 +34,14 @@ def play_episodes(world: ListedWorld, agent: Learner, columns: Columns, start: i
         pause = min(stop, k + model.episodes_to_refactoring())
         run = model.arrays, model.slots, model.work, scales, search
         learner, two_streams = (run, model._phi, agent.replan.growth), (streams.choices, streams.transitions)
-        done = play_softmax(world.law, deployed, learner, two_streams, tuple(columns.facts), k, pause)
+        facts = columns.values, columns.bounds, columns.sources, columns.plan_ids
+        done = play_softmax(world.law, deployed, learner, two_streams, facts, k, pause)
         model.count(done - k)
         if done < pause:
             model.enlarge_transitions()
         k = done
     if isinstance(agent, LSVIUCB):
-        deployed.bounds[1:] = columns.facts.bounds[start:stop, 1:] = np.nan  # no utility is bounded
+        deployed.bounds[1:] = columns.bounds[start:stop, 1:] = np.nan  # no utility is bounded
     _take_over(agent, plan, deployed)
     return None
 
