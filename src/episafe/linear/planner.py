@@ -48,8 +48,9 @@ class Rules(NamedTuple):
         C_u, C_dagger, B_dagger = constants.C_u, 0.0, 0.0
         if self.pessimistic:
             C_u, C_dagger, B_dagger = -C_u, constants.C_dagger, constants.B_dagger
-        after = self.value_after(constants.kappa, num_actions)
-        most = 1.0 if self.entropy == NO_ENTROPY else 1.0 + constants.kappa * math.log(num_actions)
+        entropy = constants.kappa * math.log(num_actions)
+        most = 1.0 if self.entropy == NO_ENTROPY else 1.0 + entropy
+        after = entropy / num_actions if self.entropy == RELEASED_ENTROPY else 0.0  # a uniform policy's, by that code
         main = constants.C_r, C_u, C_dagger, B_dagger, constants.kappa, most, constants.curve, constants.spread
         return Scales(*main, extra_steps=self.extra_steps, entropy=self.entropy, value_after=after)
 
@@ -57,10 +58,6 @@ class Rules(NamedTuple):
         """Return what the search for λ reads."""
         limits = np.array(thresholds, dtype=np.float64), constants.lam_max, constants.num_halvings
         return Search(*limits, self.fallback, self.ends, -1.0, np.zeros(len(thresholds)))
-
-    def value_after(self, kappa: float, num_actions: int) -> float:
-        """Return V̄ʳ_{H+1}: 0, or the entropy of a uniform policy by the released code."""
-        return kappa * math.log(num_actions) / num_actions if self.entropy == RELEASED_ENTROPY else 0.0
 
     def log_factor(self, pi: Array) -> Array | float:
         """Return the factor on ln π in V̄ʳ: 1, or π in the released code, or 0 without entropy."""
