@@ -18,7 +18,7 @@ from episafe.kernels.wealth import share_out
 from episafe.simulation import compiled_mixture
 from episafe.simulation.record import Columns
 from episafe.simulation.run import play_episode
-from episafe.simulation.worlds import ListedWorld, Traced
+from episafe.simulation.worlds import ListedWorld
 
 
 def play_episodes(world: ListedWorld, agent: SafeAgent, columns: Columns, start: int, stop: int) -> bool | None:
@@ -69,11 +69,11 @@ def _play_block(
         own = world.values(replace(plan, policy=policies[i]))[1] if isinstance(plan.policy, Mixture) else None
         columns.note(k + np.flatnonzero(acting == i), plan, values, i, policies[i], own)
     columns.plan_ids[k : k + number] = first_id + np.arange(number)
-    made = world.play_all(policies, acting)
-    rewards, utilities = np.cumsum(made.rewards, axis=1)[:, -1], np.cumsum(made.utilities, axis=1)[:, -1]
+    states, actions, chances, *signals = world.play_all(policies, acting)
+    rewards, utilities = (np.cumsum(signal, axis=1)[:, -1] for signal in signals)
     if columns.totals is not None:
         columns.totals[k : k + number] = np.column_stack([rewards, utilities])
-    observed, shares = certifier.observed, _shares(plan, made)
+    observed, shares = certifier.observed, _shares(plan, states, actions)
     rows = np.array([observed.accounts.row(name) for name in plan.parts.names])
     rows, shares = rows[rows >= 0], np.ascontiguousarray(shares[rows >= 0])
     observed.accounts.read_log(rows, shares, np.tile(utilities, (len(rows), 1, 1)))
@@ -81,25 +81,25 @@ def _play_block(
     observed.num_episodes += number
     observed.look()
     rows, trials = np.array(certifier.accounts.rows), certifier.trials
-    totals = certifier.totals_of(trials.listed(certifier.accounts.rows)[1], made.chances, range(number))
+    totals = certifier.totals_of(trials.listed(certifier.accounts.rows)[1], chances, range(number))
     ones = np.ones(totals.shape[:2])
     for accounts, utilities in certifier.above_floors(rows, totals[:, :, 1:]):
         accounts.read_log(rows, ones, utilities)
     _reward(trials, rows, ones, totals[:, :, 0])
     certifier.num_episodes += number
     certifier.num_traces += number
-    proposer.model.observe_all(made.states, made.actions)
-    proposer.take_in(made.chances)
+    proposer.model.observe_all(states, actions)
+    proposer.take_in(chances)
 
 
-def _shares(plan: Plan, made: Traced) -> Array:
+def _shares(plan: Plan, states: IntArray, actions: IntArray) -> Array:
     """Return the share of each component in each episode, (n, E)."""
-    E, H = made.actions.shape
+    E, H = actions.shape
     if not isinstance(plan.policy, Mixture):
         return np.ones((1, E))
     tables = np.stack([policy.table() for policy in plan.parts.components], axis=-1)
     shares = np.tile(plan.parts.weights, (E, 1))
-    share_out(tables[np.arange(H), made.states[:, :H], made.actions], len(plan.parts.weights), shares)
+    share_out(tables[np.arange(H), states[:, :H], actions], len(plan.parts.weights), shares)
     return np.ascontiguousarray(shares.T)
 
 

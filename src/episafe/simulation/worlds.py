@@ -30,6 +30,7 @@ OTHERS = (  # module and class of the problem, and its world
 )
 
 
+Traced = tuple[IntArray, IntArray, IntArray, Array, Array]  # see `ListedWorld.play_all`
 FOREIGN = "the agent was built for another problem: build it from this problem's task"
 
 
@@ -52,22 +53,6 @@ class Streams(NamedTuple):
 def make_streams(seed: int) -> Streams:
     """Return the streams that belong to a seed."""
     return Streams(seed, *(np.random.default_rng(each) for each in np.random.SeedSequence(seed).spawn(3)))
-
-
-class Traced(NamedTuple):
-    """E episodes of a problem with exogenous chance.
-
-    Attributes:
-        states, actions: (E, H+1), (E, H).
-        chances: numbers of the chance values, (E, H).
-        rewards, utilities: (E, H), (E, H, m).
-    """
-
-    states: IntArray
-    actions: IntArray
-    chances: IntArray
-    rewards: Array
-    utilities: Array
 
 
 class World:
@@ -196,7 +181,10 @@ class ListedWorld(World):
         return np.array([signal[at].cumsum()[-1] for signal in signals])  # in order, as compiled loops add
 
     def play_all(self, policies: Sequence[Policy], acting: IntArray) -> Traced:
-        """Play E episodes with their traces; policies[acting[e]] acts in episode e, acting (E,)."""
+        """Play E episodes with their traces; policies[acting[e]] acts in episode e, acting (E,).
+
+        Return states (E, H+1), actions (E, H), numbers of the chance values (E, H), rewards and utilities (E, H, ·).
+        """
         law, H, E = self.problem.chance_law, self.problem.task.horizon, len(acting)
         uniform = self.streams.choices.random((E, H)), self.streams.transitions.random((E, H))
         states, actions, chances = (np.empty((E, length), dtype=np.int64) for length in (H + 1, H, H))
@@ -205,7 +193,7 @@ class ListedWorld(World):
         follow_chance(sums, acting, law.running, law.move.next_states, uniform, (states, actions, chances))
         rows = np.minimum(np.arange(H), len(law.move.next_states) - 1)  # one row for all steps, or one per step
         at = rows, states[:, :-1], actions, chances
-        return Traced(states, actions, chances, law.move.rewards[at], law.move.utilities[at])
+        return states, actions, chances, law.move.rewards[at], law.move.utilities[at]
 
     def episode(self, made: Traced, e: int, component: int | None) -> Episode:
         """Return episode e of those that were played, with its trace."""
