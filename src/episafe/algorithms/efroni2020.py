@@ -79,10 +79,9 @@ class OptCMDPBonus(CountingAgent):
         """Return the solution of the problem."""
         task, P_hat = self.task, self.counts.kernel()
         signals = self.counts.signals + len(self.counts.times) * box_of(self).bonus
-        found = optimum(P_hat, signals[0], signals[1:], task.thresholds, task.initial_state)
-        utilities = [policy_values(P_hat, signals[0], one, found.table, task.initial_state)[1] for one in signals[1:]]
-        lam = float(found.multipliers.sum())
-        return Plan(TablePolicy(found.table), "search", np.array(utilities), self.level, lam=lam)
+        _, table, lams = optimum(P_hat, signals[0], signals[1:], task.thresholds, task.initial_state)
+        utilities = [policy_values(P_hat, signals[0], one, table, task.initial_state)[1] for one in signals[1:]]
+        return Plan(TablePolicy(table), "search", np.array(utilities), self.level, lam=float(lams.sum()))
 
 
 @register(

@@ -58,12 +58,11 @@ class OptPessLP(CountingAgent):
         known = utilities(task.incumbent.table())
         if not (known > task.thresholds + slack / 2).all():
             return self.incumbent_plan(f"the utility of the incumbent is only known to be at least {known.min():.6g}")
-        found = optimum(P_hat, signals[0], signals[1:], task.thresholds, task.initial_state)
-        bounds = utilities(found.table)
+        _, table, lams = optimum(P_hat, signals[0], signals[1:], task.thresholds, task.initial_state)
+        bounds = utilities(table)
         if not passes(bounds, task.thresholds):
             return self.incumbent_plan("no policy passes on the estimated kernel", bounds)
-        lam = float(found.multipliers.sum())
-        return Plan(TablePolicy(found.table), "search", bounds, self.level, lam=lam)
+        return Plan(TablePolicy(table), "search", bounds, self.level, lam=float(lams.sum()))
 
 
 @register(

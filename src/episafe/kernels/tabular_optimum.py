@@ -21,6 +21,7 @@ from episafe.kernels.tabular import policy_bounds
 Solution = TypeVar("Solution")
 Best = Callable[[Array], tuple[Array, Solution]]  # weights (1 + m,) -> values (1 + m,) of largest ⟨weights, values⟩
 Parts = list[tuple[float, Solution]]  # solutions, each with its share
+Optimum = tuple[float, Array, Array]  # the value, a table (H, S, A) that attains it, and the multipliers (m,)
 Steps = Any  # a kernel by its steps: an array (H, S, A, S), or H sparse matrices (S·A, S)
 
 IMPROVEMENT = 1e-13  # relative; values are sums of at most H numbers in [0, 1], rounded at about 1e-16 each
@@ -47,14 +48,6 @@ class BestMixture(NamedTuple, Generic[Solution]):
     multipliers: Array
     safest: Parts[Solution]
     kept: Array
-
-
-class Optimum(NamedTuple):
-    """The constrained optimum: its `value`, a policy `table` (H, S, A) that attains it, and the multipliers (m,)."""
-
-    value: float
-    table: Array
-    multipliers: Array
 
 
 def passes(bounds: Array, thresholds: Array) -> bool:
@@ -248,7 +241,7 @@ def greedy_actions(
 
 
 def optimum(P: Array, reward: Array, utilities: Array, thresholds: Array, initial_state: int) -> Optimum:
-    """Return max V^r(s₁) s.t. V^{u_i}(s₁) ≥ b_i for all i, with a policy table that attains it in float64.
+    """Return max V^r(s₁) s.t. V^{u_i}(s₁) ≥ b_i for all i, a policy table that attains it in float64, and λ (m,).
 
     If no policy keeps the limits, it is the policy that misses them by least, and some multipliers are ∞.
 
@@ -283,7 +276,7 @@ def optimum(P: Array, reward: Array, utilities: Array, thresholds: Array, initia
 
     policy = towards_safest(least_share(check))
     value = float(policy_values(P, reward, utilities[0], policy, initial_state)[0])
-    return Optimum(value, policy, found.multipliers)
+    return value, policy, found.multipliers
 
 
 # policies over a box of kernels
