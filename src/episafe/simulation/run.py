@@ -33,9 +33,9 @@ CompiledLoop = Callable[[Any, Any, Columns, int, int], bool | None]
 def compiled_loops() -> dict[tuple[type, type], CompiledLoop]:
     """Return the compiled loops by exact types of problem and agent: a subclass runs in the plain loop."""
     from episafe.certify.safe_agent import SafeAgent
-    from episafe.simulation import compiled_hindsight, compiled_softmax  # they import this module
+    from episafe.simulation import compiled_safe, compiled_softmax  # they import this module
 
-    found: dict[tuple[type, type], CompiledLoop] = {(LinearCMDP, SafeAgent): compiled_hindsight.play_episodes}
+    found: dict[tuple[type, type], CompiledLoop] = {(LinearCMDP, SafeAgent): compiled_safe.play_episodes}
     return found | {(LinearCMDP, agent): compiled_softmax.play_episodes for agent in get_args(compiled_softmax.Learner)}
 
 

@@ -25,7 +25,7 @@ from episafe.problems.sampled import read_steps
 
 OTHERS = (  # module and class of the problem, and its world
     ("gym.adapter", "GymCMDP", "worlds:GymWorld"),
-    ("problems.sampled", "SampledCMDP", "worlds:SampledWorld"),
+    ("problems.sampled", "SampledCMDP", "worlds:World"),
     ("problems.bandit", "LinearBandit", "bandit_world:BanditWorld"),
 )
 
@@ -56,7 +56,7 @@ def make_streams(seed: int) -> Streams:
 
 
 class World:
-    """A world whose exact values are unknown; the subclasses say what differs.
+    """The world of a problem given by functions, whose exact values are unknown; the subclasses say what differs.
 
     Attributes:
         unknown: whether exact values are unknown, so that totals are kept.
@@ -86,8 +86,14 @@ class World:
         return math.nan
 
     def play(self, k: int, policy: Policy, component: int | None) -> Episode:
-        """Play episode k."""
-        raise NotImplementedError
+        """Play episode k: actions from one stream, transitions and chance from another."""
+        problem, streams, rows = self.problem, self.streams, []
+        state = begun = problem.reset()
+        for h in range(problem.task.horizon):
+            action = policy.act(h, state, streams.choices)
+            state, *signals = problem.step(h, state, action, streams.transitions)
+            rows.append((action, *signals, state))
+        return read_steps(problem.task, begun, rows, component)
 
     def totals(self, episode: Episode) -> Array:
         """Return the total reward and utilities of an episode, (1 + m,)."""
@@ -201,20 +207,6 @@ class ListedWorld(World):
         values = self.problem.chance_law.move.values
         trace = self.problem.task.initial_state, tuple(values[i] for i in chances.tolist())
         return Episode(states, actions, rewards, utilities, component, trace)
-
-
-class SampledWorld(World):
-    """A problem given by functions."""
-
-    def play(self, k: int, policy: Policy, component: int | None) -> Episode:
-        """Play episode k: actions from one stream, transitions and chance from another."""
-        problem, streams, rows = self.problem, self.streams, []
-        state = begun = problem.reset()
-        for h in range(problem.task.horizon):
-            action = policy.act(h, state, streams.choices)
-            state, *signals = problem.step(h, state, action, streams.transitions)
-            rows.append((action, *signals, state))
-        return read_steps(problem.task, begun, rows, component)
 
 
 class GymWorld(World):
