@@ -21,7 +21,7 @@ from episafe.kernels.tabular import policy_bounds
 Solution = TypeVar("Solution")
 Best = Callable[[Array], tuple[Array, Solution]]  # weights (1 + m,) -> values (1 + m,) of largest ⟨weights, values⟩
 Parts = list[tuple[float, Solution]]  # solutions, each with its share
-Optimum = tuple[float, Array, Array]  # the value, a table (H, S, A) that attains it, and the multipliers (m,)
+Optimum = tuple[Array, Array, Array]  # values (1 + m,), a table (H, S, A) that has them, and multipliers (m,)
 Steps = Any  # a kernel by its steps: an array (H, S, A, S), or H sparse matrices (S·A, S)
 
 IMPROVEMENT = 1e-13  # relative; values are sums of at most H numbers in [0, 1], rounded at about 1e-16 each
@@ -241,7 +241,7 @@ def greedy_actions(
 
 
 def optimum(P: Array, reward: Array, utilities: Array, thresholds: Array, initial_state: int) -> Optimum:
-    """Return max V^r(s₁) s.t. V^{u_i}(s₁) ≥ b_i for all i, a policy table that attains it in float64, and λ (m,).
+    """Return max V^r(s₁) s.t. V^{u_i}(s₁) ≥ b_i for all i, its values, a policy table that has them, and λ.
 
     If no policy keeps the limits, it is the policy that misses them by least, and some multipliers are ∞.
 
@@ -269,14 +269,12 @@ def optimum(P: Array, reward: Array, utilities: Array, thresholds: Array, initia
     def towards_safest(share: float) -> Array:
         return markov_policy((1 - share) * mass + share * w_safest, elsewhere)
 
-    def check(share: float) -> bool:
-        policy = towards_safest(share)
-        V_u = [policy_values(P, reward, utility, policy, initial_state)[1] for utility in utilities]
-        return passes(np.array(V_u), found.kept)
+    def values(policy: Array) -> Array:
+        both = [policy_values(P, reward, utility, policy, initial_state) for utility in utilities]
+        return np.array([both[0][0], *(V_u for _, V_u in both)])
 
-    policy = towards_safest(least_share(check))
-    value = float(policy_values(P, reward, utilities[0], policy, initial_state)[0])
-    return value, policy, found.multipliers
+    policy = towards_safest(least_share(lambda share: passes(values(towards_safest(share))[1:], found.kept)))
+    return values(policy), policy, found.multipliers
 
 
 # policies over a box of kernels

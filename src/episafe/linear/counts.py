@@ -11,8 +11,9 @@ import numpy as np
 
 from episafe.core.agent import EVERY, Agent, Replanning
 from episafe.core.checks import as_count, as_probability, as_scale, require
+from episafe.core.policy import TablePolicy
 from episafe.core.task import ProblemLike, Task, task_of
-from episafe.core.types import Array, Episode, Settings
+from episafe.core.types import Array, Episode, Plan, Settings
 from episafe.kernels.mixture import solve
 from episafe.kernels.tabular import Greedy, KernelBox, confidence_box, extended_greedy, extended_occupancy
 from episafe.kernels.tabular_optimum import (
@@ -172,6 +173,10 @@ class CountingAgent(Agent):
         self.counts = TransitionCounts(self.task, self.facts.needs)
         self.confidence = Confidence(delta, bonus, num_episodes)
         self.lams: Array = np.zeros(self.task.num_constraints)
+
+    def as_plan(self, table: Array, bounds: Array, lams: Array) -> Plan:
+        """Return the plan of a policy (H, S, A), with what is known of its utilities and its multipliers, both (m,)."""
+        return Plan(TablePolicy(table), "search", bounds, self.level, lam=float(lams.sum()))
 
     def observe(self, episode: Episode) -> None:
         """Count the transitions of an episode."""

@@ -201,7 +201,7 @@ class LinearCMDP:
 
     def optimal_value(self) -> float:
         """Return the exact constrained optimum at s₁."""
-        return self._optimum[0]
+        return float(self._optimum[0][0])
 
     def optimal_policy(self) -> TablePolicy:
         """Return a Markov policy that attains the optimum."""
