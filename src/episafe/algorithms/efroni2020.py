@@ -13,10 +13,10 @@ import numpy as np
 from episafe.core.agent import register
 from episafe.core.policy import uniform_table
 from episafe.core.types import Array, Plan
-from episafe.kernels.tabular import KernelBox
 from episafe.kernels.tabular_optimum import optimum
 from episafe.linear.counts import (
     CountingAgent,
+    KernelBox,
     Radius,
     best_pair,
     clipped_pass,

@@ -6,6 +6,7 @@ Shapes: counts (H, S, A, S), signals (1 + m, H, S, A) with the reward first, pol
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -15,7 +16,7 @@ from episafe.core.policy import TablePolicy
 from episafe.core.task import ProblemLike, Task, task_of
 from episafe.core.types import Array, Episode, Plan, Settings
 from episafe.kernels.mixture import solve
-from episafe.kernels.tabular import Greedy, KernelBox, confidence_box, extended_greedy, extended_occupancy
+from episafe.kernels.tabular import Greedy, extended_greedy, extended_occupancy
 from episafe.kernels.tabular_optimum import (
     Best,
     BestMixture,
@@ -117,6 +118,14 @@ class Radius:
 PLAIN = Radius()
 
 
+class KernelBox(NamedTuple):
+    """Confidence set of the kernel: `lower`, `upper`, both (H, S, A, S), and `bonus` β (H, S, A) = Σ_{s'} γ."""
+
+    lower: Array
+    upper: Array
+    bonus: Array
+
+
 class TransitionCounts:
     """Counts n_h(s, a, s') of all episodes, with the signals that the task knows.
 
@@ -147,8 +156,15 @@ class TransitionCounts:
         return P_hat
 
     def box(self, radius: Radius) -> KernelBox:
-        """Return the box P̂ ± γ, and β = Σ_{s'} γ."""
-        return confidence_box(self.times, radius.deviation, radius.bias, radius.cap)
+        """Return the box P̂ ± γ, cut to [0, 1], and β = Σ_{s'} γ.
+
+        Where a pair was never visited, p̂ = 0 and the box is all of [0, 1] for every γ.
+        """
+        n = np.maximum(self.visits, 1)[..., None]
+        p_hat = self.times / n
+        gamma = np.minimum(radius.cap, radius.deviation * np.sqrt(p_hat * (1 - p_hat) / n) + radius.bias / n)
+        upper = np.where(self.visits[..., None] > 0, np.minimum(1.0, p_hat + gamma), 1.0)
+        return KernelBox(np.maximum(0.0, p_hat - gamma), upper, np.cumsum(gamma, axis=-1)[..., -1])
 
 
 class CountingAgent(Agent):
