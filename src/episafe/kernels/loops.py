@@ -17,50 +17,41 @@ from episafe.kernels.softmax_learning import is_full, learn, most_transitions
 from episafe.kernels.wealth import credit, mixture_bound, share_out
 
 
-class Deployed(NamedTuple):
-    """The plan in force, and the incumbent's table.
-
-    `table` (H, S, A) and its running sums; `values` (1+m,): V^r and V^u; `bounds` (1+m,): Σλ and the bounds; `marks`
-    (3,): source, plan id, and whether a new plan is due; `information` (R,): ln det Λ when it was made; `incumbent`
-    (H, S, A).
-    """
-
-    table: Array
-    running: Array
-    values: Array
-    bounds: Array
-    marks: IntArray
-    information: Array
-    incumbent: Array
-
-
 @kernel
 def play_softmax(law, deployed, learner, streams, facts, start, stop):  # type: ignore[no-untyped-def]
     """Play episodes `start` to `stop`, or until the model is full; return the first episode not played.
 
-    `learner`: the arguments of a decision (model, slots, work, scales, search), phi, and the growth of ln det Λ after
-    which to plan again. `facts`: values and bounds (K, 1+m), sources and plan ids (K,). `law.utility` is (m, H, S, A).
+    Args:
+        law: what the agent does not know; `law.utility` (m, H, S, A).
+        deployed: the plan in force. Its table (H, S, A) and running sums; its values (1+m,), V^r and V^u, and bounds
+            (1+m,), Σλ and the bounds; marks (3,): source, plan id, and whether a new plan is due; ln det Λ when it was
+            made (R,). Then the incumbent's table.
+        learner: the arguments of a decision (model, slots, work, scales, search), phi, and the growth of ln det Λ after
+            which to plan again.
+        streams: generators of actions and of transitions.
+        facts: values and bounds (K, 1+m), sources and plan ids (K,).
+        start, stop: the episodes.
     """
-    (run, phi, growth), (choices, transitions) = learner, streams
+    (run, phi, growth), (choices, transitions), (values, bounds, sources, plan_ids) = learner, streams, facts
     model, slots, work, _, _ = run
-    values, bounds, sources, plan_ids = facts
+    _, running, own_values, own_bounds, marks, information, _ = deployed
     H = work.V.shape[0] - 1
     states, places = np.empty(H + 1, dtype=np.int64), np.zeros(H + 1, dtype=np.int64)
     actions, ahead = np.empty(H, dtype=np.int64), most_transitions(slots, H)
     for k in range(start, stop):
-        if deployed.marks[2]:
+        if marks[2]:
             replan(law, deployed, run)
         if is_full(model, ahead):
             return k
         for g in range(values.shape[1]):
-            values[k, g], bounds[k, g] = deployed.values[g], deployed.bounds[g]
-        sources[k], plan_ids[k] = deployed.marks[0], deployed.marks[1]
+            values[k, g], bounds[k, g] = own_values[g], own_bounds[g]
+        sources[k], plan_ids[k] = marks[0], marks[1]
         states[0] = law.initial_state
-        simulate(deployed.running, law.running, choices, transitions, states, actions)
+        simulate(running, law.running, choices, transitions, states, actions)
         learn(model, slots, phi, states, actions, places, False)
         for p in range(model.log_det.shape[0]):
-            if model.log_det[p] - deployed.information[p] > growth:
-                deployed.marks[2] = 1
+            if model.log_det[p] - information[p] > growth:
+                marks[2] = 1
     return stop
 
 
@@ -68,26 +59,25 @@ def play_softmax(law, deployed, learner, streams, facts, start, stop):  # type: 
 def replan(law, deployed, run):  # type: ignore[no-untyped-def]
     """Decide, and put the new plan in force."""
     model, _, work, _, _ = run
-    source = decide_all(run, deployed.table)
-    H, S, A = deployed.table.shape
+    table, running, values, bounds, marks, information, incumbent = deployed
+    source, (H, S, A) = decide_all(run, table), table.shape
     for p in range(model.log_det.shape[0]):
-        deployed.information[p] = model.log_det[p]
+        information[p] = model.log_det[p]
     for h in range(H):
         for s in range(S):
             total = 0.0
             for a in range(A):
                 if source == SAFE:
-                    deployed.table[h, s, a] = deployed.incumbent[h, s, a]
-                total += deployed.table[h, s, a]
-                deployed.running[h, s, a] = total
-    deployed.bounds[0] = np.nan if source == SAFE else 0.0
+                    table[h, s, a] = incumbent[h, s, a]
+                total += table[h, s, a]
+                running[h, s, a] = total
+    bounds[0] = np.nan if source == SAFE else 0.0
     for c in range(work.lam.shape[0]):
-        deployed.bounds[0] += work.lam[c]
-        deployed.bounds[1 + c] = work.bound[c]
-        V_r, V_u = policy_values(law.P, law.reward, law.utility[c], deployed.table, law.initial_state)
-        deployed.values[0], deployed.values[1 + c] = V_r, V_u
-    deployed.marks[0], deployed.marks[2] = source, 0
-    deployed.marks[1] += 1
+        bounds[0] += work.lam[c]
+        bounds[1 + c] = work.bound[c]
+        values[0], values[1 + c] = policy_values(law.P, law.reward, law.utility[c], table, law.initial_state)
+    marks[0], marks[2] = source, 0
+    marks[1] += 1
 
 
 class OnTrial(NamedTuple):

@@ -9,8 +9,8 @@ from episafe.algorithms.ghosh2024 import Ghosh2024
 from episafe.algorithms.lsvi_ucb import LSVIUCB
 from episafe.algorithms.opse import OPSE
 from episafe.core.policy import TablePolicy
-from episafe.core.types import SAFE, SOURCES, Array, Plan
-from episafe.kernels.loops import Deployed, play_softmax
+from episafe.core.types import SAFE, SOURCES
+from episafe.kernels.loops import play_softmax
 from episafe.kernels.simulation import running_sums
 from episafe.linear.planner import Decision
 from episafe.simulation.record import Columns
@@ -27,7 +27,10 @@ def play_episodes(world: ListedWorld, agent: Learner, columns: Columns, start: i
     if isinstance(agent, OPSE):
         agent.constants.require_scope(agent.task, model.num_episodes + stop - start)
     streams, (plan, then) = world.streams, agent.in_force
-    deployed = _deployed(world, agent, plan, then)
+    table, information = plan.policy.table().copy(), then[: model.num_rows].copy()
+    values, bounds = world.problem.values(plan.policy).copy(), np.array([plan.lam, *plan.bounds])
+    marks, incumbent = np.array([SOURCES.index(plan.source), plan.id, 0]), agent.task.incumbent.table()
+    deployed = table, running_sums(table), values, bounds, marks, information, np.ascontiguousarray(incumbent)
     scales, search = agent.scales, agent.search
     while k < stop:
         # up to the next refactoring, which the plain loop makes after the same episode
@@ -41,30 +44,10 @@ def play_episodes(world: ListedWorld, agent: Learner, columns: Columns, start: i
             model.enlarge_transitions()
         k = done
     if isinstance(agent, LSVIUCB):
-        deployed.bounds[1:] = columns.bounds[start:stop, 1:] = np.nan  # no utility is bounded
-    _take_over(agent, plan, deployed)
+        bounds[1:] = columns.bounds[start:stop, 1:] = np.nan  # no utility is bounded
+    if plan.id != marks[1]:
+        policy = None if marks[0] == SAFE else TablePolicy(table)
+        found = Decision(SOURCES[marks[0]], bounds[:1].copy(), bounds[1:].copy(), policy)
+        plan = replace(agent.as_plan(found), id=int(marks[1]))
+    agent.take_over(plan, information)
     return None
-
-
-def _deployed(world: ListedWorld, agent: Learner, plan: Plan, then: Array) -> Deployed:
-    """Return a plan in the form of the kernel."""
-    table = plan.policy.table().copy()
-    return Deployed(
-        table,
-        running_sums(table),
-        world.problem.values(plan.policy).copy(),
-        np.array([plan.lam, *plan.bounds]),
-        np.array([SOURCES.index(plan.source), plan.id, 0]),
-        then[: agent.model.num_rows].copy(),
-        np.ascontiguousarray(agent.task.incumbent.table()),
-    )
-
-
-def _take_over(agent: Learner, plan: Plan, deployed: Deployed) -> None:
-    """Let the agent continue from the plan that the kernel left in force."""
-    bounds = deployed.bounds
-    if plan.id != deployed.marks[1]:
-        policy = None if deployed.marks[0] == SAFE else TablePolicy(deployed.table)
-        found = Decision(SOURCES[deployed.marks[0]], bounds[:1].copy(), bounds[1:].copy(), policy)
-        plan = replace(agent.as_plan(found), id=int(deployed.marks[1]))
-    agent.take_over(plan, deployed.information)
