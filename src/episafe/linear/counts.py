@@ -15,7 +15,7 @@ from episafe.core.checks import as_count, as_probability, as_scale, require
 from episafe.core.policy import TablePolicy
 from episafe.core.task import ProblemLike, Task, task_of
 from episafe.core.types import Array, Episode, Plan, Settings
-from episafe.kernels.mixture import solve
+from episafe.kernels.mixture import GUARD, solve
 from episafe.kernels.tabular import Greedy, extended_greedy, extended_occupancy
 from episafe.kernels.tabular_optimum import (
     Best,
@@ -223,14 +223,8 @@ def best_pair(signals: Array, box: KernelBox, initial_state: int) -> Best[Greedy
     """Return the function: weights (1 + m,) -> values (1 + m,) of the best pair (π, P') for the weighted signals."""
 
     def best(weights: Array) -> tuple[Array, Greedy]:
-        if len(signals) == 2:
-            actions, order, V = extended_greedy(signals, weights, box.lower, box.upper)
-            return V[:, initial_state], (actions, order)
-        sought = np.tensordot(weights, signals, axes=1)[None]
-        actions, order, _ = extended_greedy(sought, np.ones(1), box.lower, box.upper)
-        reached = extended_occupancy(box.lower, box.upper, actions, order, initial_state)
-        steps, states = np.indices(actions.shape)
-        return (signals[:, steps, states, actions] * reached).sum(axis=(1, 2)), (actions, order)
+        actions, order, V = extended_greedy(signals, weights, box.lower, box.upper)
+        return V[:, initial_state], (actions, order)
 
     return best
 
@@ -256,7 +250,7 @@ def hopeful_policy(P: Array, signals: Array, goal: Array, initial_state: int) ->
     for _ in range(ROUNDS):
         points = np.array([np.append(-PENALTY, goal + 1), *(V[initial_state] for _, V in found)])
         rewards, utilities = np.ascontiguousarray(points[:, 0]), np.ascontiguousarray(points[:, 1:])
-        weights, lam = solve(rewards, utilities, goal, np.ones(len(points), dtype=np.int64), 0)
+        weights, lam = solve(rewards, utilities, goal, np.ones(len(points), dtype=np.int64), 0, GUARD)
         actions, V = greedy_actions(P, columns, np.append(1.0, lam))
         reached = V[initial_state, 0] + lam @ (V[initial_state, 1:] - goal)
         if reached <= rewards @ weights + ENOUGH * max(1.0, lam.max()):
