@@ -191,18 +191,19 @@ def optimum(P: Array, reward: Array, utilities: Array, thresholds: Array, initia
         return V[initial_state], actions
 
     found, table = best_mixture(best, thresholds), np.eye(reward.shape[2])
-    mass, w_safest = (
-        np.add.reduce([share * occupancy(P, table[actions], initial_state) for share, actions in parts])
-        for parts in (found.parts, found.safest)
-    )
-    elsewhere, share = table[found.parts[-1][1]], 0.0
-    while True:  # as little of the safest as rounding asks for
-        policy = markov_policy((1 - share) * mass + share * w_safest, elsewhere)
+
+    def mass(parts: Parts[IntArray]) -> Array:
+        return np.add.reduce([share * occupancy(P, table[actions], initial_state) for share, actions in parts])
+
+    elsewhere, share, mixed = table[found.parts[-1][1]], 0.0, mass(found.parts)
+    while True:  # with as little of the safest as rounding asks for
+        policy = markov_policy(mixed, elsewhere)
         both = [policy_values(P, reward, utility, policy, initial_state) for utility in utilities]
         values = np.array([both[0][0], *(V_u for _, V_u in both)])
-        if share == 1.0 or passes(values[1:], found.kept):
+        if share == 1.0 or np.isinf(found.multipliers).any() or passes(values[1:], found.kept):
             return values, policy, found.multipliers
         share = min(2.0 * share + ROUNDING, 1.0)
+        mixed = (1 - share) * mass(found.parts) + share * mass(found.safest)
 
 
 # policies over a box of kernels

@@ -15,20 +15,15 @@ from episafe.core.checks import as_count, as_probability, as_scale, require
 from episafe.core.policy import TablePolicy
 from episafe.core.task import ProblemLike, Task, task_of
 from episafe.core.types import Array, Episode, Plan, Settings
-from episafe.kernels.mixture import GUARD, solve
 from episafe.kernels.tabular import Greedy, extended_greedy, extended_occupancy
 from episafe.kernels.tabular_optimum import (
     Best,
     BestMixture,
     Parts,
     best_mixture,
-    greedy_actions,
     markov_policy,
-    occupancy,
 )
 
-ROUNDS = 40  # of cutting planes, for a proposal
-PENALTY, ENOUGH = 1e3, 1e-9  # per unit of utility that is missed; of reward
 Choice = Callable[[int, Array], Array]  # (h, Q (1 + m, S, A)) -> π_h (S, A)
 
 
@@ -237,30 +232,6 @@ def markov_table(box: KernelBox, parts: Parts[Greedy], initial_state: int) -> Ar
         reached = extended_occupancy(box.lower, box.upper, actions, order, initial_state)
         mass[steps, states, actions] += weight * reached
     return markov_policy(mass, elsewhere=1 / A)
-
-
-def hopeful_policy(P: Array, signals: Array, goal: Array, initial_state: int) -> tuple[Array, Array]:
-    """Return about max V^r(s₁) s.t. V_c(s₁) ≥ goal_c for all c, by cutting planes: a table (H, S, A), and λ (m,).
-
-    P may be an estimate whose rows sum to less than 1. A fictitious policy that reaches the goal at a reward of
-    −PENALTY pays for what is missed, so that there always is an answer.
-    """
-    columns, m, A = np.moveaxis(signals, 0, -1), len(goal), signals.shape[3]
-    found = [greedy_actions(P, columns, direction) for direction in np.eye(1 + m)]
-    for _ in range(ROUNDS):
-        points = np.array([np.append(-PENALTY, goal + 1), *(V[initial_state] for _, V in found)])
-        rewards, utilities = np.ascontiguousarray(points[:, 0]), np.ascontiguousarray(points[:, 1:])
-        weights, lam = solve(rewards, utilities, goal, np.ones(len(points), dtype=np.int64), 0, GUARD)
-        actions, V = greedy_actions(P, columns, np.append(1.0, lam))
-        reached = V[initial_state, 0] + lam @ (V[initial_state, 1:] - goal)
-        if reached <= rewards @ weights + ENOUGH * max(1.0, lam.max()):
-            break  # no policy is beyond the mixture in this direction
-        found.append((actions, V))
-    parts = np.flatnonzero(weights[1:]).tolist() or [int(np.argmax(utilities[1:].sum(axis=1)))]
-    shares = weights[1:][parts] if weights[1:].any() else np.ones(1)
-    tables = [np.eye(A)[found[j][0]] for j in parts]
-    mass = np.add.reduce([w * occupancy(P, one, initial_state) for w, one in zip(shares, tables, strict=True)])
-    return markov_policy(mass, tables[-1]), lam
 
 
 def clipped_pass(P: Array, signals: Array, limits: Array, choose: Choice) -> tuple[Array, Array, Array]:

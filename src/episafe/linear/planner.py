@@ -14,11 +14,10 @@ from episafe.core.checks import require
 from episafe.core.policy import Policy, TablePolicy
 from episafe.core.task import ProblemLike, Task, task_of
 from episafe.core.types import SAFE, SOURCES, Array, Document, Episode, Source, State, is_outside
-from episafe.kernels.simulation import policy_values
 from episafe.kernels.softmax_arrays import ENTROPY, NO_ENTROPY, RELEASED_ENTROPY, Dense, Scales, Search
 from episafe.kernels.softmax_decision import act, decide_all
+from episafe.kernels.tabular_optimum import optimum
 from episafe.linear.constants import Constants
-from episafe.linear.counts import hopeful_policy
 from episafe.linear.ridge import SoftmaxModel
 
 Variant = Literal["text", "released"]  # the rules of the paper, or of its released code
@@ -261,10 +260,10 @@ class SoftmaxProposer(Proposer):
                 P[h][np.ix_(states, np.arange(A), after)] = model.next_value(h, np.eye(S)).transpose(2, 1, 0)
         bonus = beta * (1 - scales.spread + scales.curve * beta)
         reward = task.reward + np.minimum(scales.C_r * bonus, left)
-        signals = np.concatenate([reward[None], task.utilities + np.clip(scales.C_u * bonus, -left, left)])
-        table, lam = hopeful_policy(P, signals, goal.utilities, task.initial_state)
-        value = float(policy_values(P, signals[0], signals[1], table, task.initial_state)[0])
-        return Candidate("", TablePolicy(table), min(value, float(H)), "planner", float(lam.sum()))
+        utilities = task.utilities + np.clip(scales.C_u * bonus, -left, left)
+        values, table, lams = optimum(P, reward, utilities, goal.utilities, task.initial_state)
+        lam = float(lams.sum()) if np.isfinite(lams).all() else math.nan  # no policy reaches the goal
+        return Candidate("", TablePolicy(table), min(float(values[0]), float(H)), "planner", lam)
 
     def earned(self) -> float:
         """Return the most that any policy earns by what was seen alone, without bonus; its utility does not count.
