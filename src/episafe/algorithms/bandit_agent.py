@@ -44,31 +44,6 @@ class Radius(NamedTuple):
         return self.offset + self.noise * math.sqrt(growing + self.constant)
 
 
-class Regression:
-    """Λ = I + Σ aaᵀ and Λ⁻¹ (d, d), Σ a r and Σ a u (1 + m, d), ln det Λ and the number of observations."""
-
-    def __init__(self, dim: int, num_signals: int) -> None:
-        self.gram, self.gram_inv, self.sums = np.eye(dim), np.eye(dim), np.zeros((num_signals, dim))
-        self.log_det, self.seen = 0.0, 0
-
-    def add(self, action: Array, signals: Array) -> None:
-        """Add the reward and utilities (1 + m,) of an action (d,) by a rank-one update."""
-        image = self.gram_inv @ action
-        scale = 1.0 + image @ action
-        self.sums += np.multiply.outer(signals, action)
-        self.gram += np.multiply.outer(action, action)
-        self.gram_inv -= np.multiply.outer(image, image) / scale
-        self.log_det += math.log(scale)
-        self.seen += 1
-        if self.seen % REFACTOR_EVERY == 0:
-            root_inv = np.linalg.inv(np.linalg.cholesky(self.gram))  # Λ ⪰ I, so the factorisation cannot fail
-            self.gram_inv, self.log_det = root_inv.T @ root_inv, -2.0 * float(np.log(np.diag(root_inv)).sum())
-
-    def estimates(self) -> Array:
-        """Return θ̂_g = Λ⁻¹ Σ a g for g = r, u_1, …, u_m as the rows of (1 + m, d)."""
-        return self.sums @ self.gram_inv
-
-
 class BanditAgent(Agent):
     """Learns θ̂_r and θ̂_u by ridge regression. Subclasses write `decide`.
 
@@ -81,6 +56,9 @@ class BanditAgent(Agent):
         label: the name of the agent in records.
 
     Attributes:
+        gram, gram_inv, log_det: Λ = I + Σ aaᵀ and Λ⁻¹ (d, d), ln det Λ.
+        sums: Σ a r and Σ a u, (1 + m, d).
+        seen: the number of observations.
         round: the round to plan for. It grows with the rounds that were learned; set it if feedback is late.
     """
 
@@ -98,7 +76,9 @@ class BanditAgent(Agent):
             raise TypeError(f"{type(self).__name__} needs a LinearBandit or its task, got {type(problem).__name__}")
         if self.task.changes:
             self.replan = EVERY
-        self.model = Regression(self.task.dim, 1 + self.task.num_constraints)
+        d = self.task.dim
+        self.gram, self.gram_inv, self.sums = np.eye(d), np.eye(d), np.zeros((1 + self.task.num_constraints, d))
+        self.log_det, self.seen = 0.0, 0
         if self.one_limit and self.task.num_constraints > 1:
             raise InvalidProblem(f"{self.facts.label} supports one limit, got {self.task.num_constraints}: use OPLBSP")
         self.num_rounds = None if num_rounds is None and not self.needs_rounds else as_count("num_rounds", num_rounds)
@@ -119,22 +99,31 @@ class BanditAgent(Agent):
     def observe(self, episode: Episode) -> None:
         """Add the rounds of an episode in canonical form to the regression."""
         for action, reward, utilities in zip(episode.actions, episode.rewards, episode.utilities, strict=True):
-            self.model.add(action, np.append(reward, utilities))
+            image = self.gram_inv @ action
+            scale = 1.0 + image @ action
+            self.sums += np.multiply.outer(np.append(reward, utilities), action)
+            self.gram += np.multiply.outer(action, action)
+            self.gram_inv -= np.multiply.outer(image, image) / scale
+            self.log_det += math.log(scale)
+            self.seen += 1
+            if self.seen % REFACTOR_EVERY == 0:
+                root_inv = np.linalg.inv(np.linalg.cholesky(self.gram))  # Λ ⪰ I, so the factorisation cannot fail
+                self.gram_inv, self.log_det = root_inv.T @ root_inv, -2.0 * float(np.log(np.diag(root_inv)).sum())
         self._round += len(episode.actions)
 
     def information(self) -> Array:
         """Return ln det Λ, shape (1,)."""
-        return np.array([self.model.log_det])
+        return np.array([self.log_det])
 
     @property
     def C(self) -> float:  # noqa: N802
         """Return the current confidence radius."""
-        return self.radius.at(self.model.log_det, self.model.seen)
+        return self.radius.at(self.log_det, self.seen)
 
     @property
     def exhausted(self) -> bool:
         """Return whether there were more observations than the radius covers."""
-        return self.model.seen >= self.radius.limit
+        return self.seen >= self.radius.limit
 
     def offer(self, C_r: float, C_u: float, thresholds: Array) -> tuple[Array, Array]:
         """Return the arms (n, d) of the round and the incumbent's probabilities (n,).
@@ -144,8 +133,8 @@ class BanditAgent(Agent):
         """
         arms, safe = self.task.arms(self.round), self.task.safe(self.round)
         if isinstance(self.task.actions, Ellipsoid):
-            model, scales = self.model, (C_r, C_u)
-            others = self.task.actions.best_mixture(model.estimates(), model.gram_inv, scales, thresholds[0])[0]
+            theta, scales = self.sums @ self.gram_inv, (C_r, C_u)
+            others = self.task.actions.best_mixture(theta, self.gram_inv, scales, thresholds[0])[0]
             arms, safe = np.concatenate([arms, others]), np.eye(1, 1 + len(others))[0]
         return arms, safe
 
@@ -161,8 +150,8 @@ class BanditAgent(Agent):
 
     def estimates(self, arms: Array) -> tuple[Array, Array, Array]:
         """Return r̂ (n,), û (m, n) and β = ‖a‖_{Λ⁻¹} (n,) of the arms."""
-        theta = self.model.estimates()
-        beta = np.sqrt(np.maximum(np.einsum("ni,ij,nj->n", arms, self.model.gram_inv, arms), 0.0))
+        theta = self.sums @ self.gram_inv  # θ̂_g = Λ⁻¹ Σ a g
+        beta = np.sqrt(np.maximum(np.einsum("ni,ij,nj->n", arms, self.gram_inv, arms), 0.0))
         return arms @ theta[0], theta[1:] @ arms.T, beta
 
     def as_plan(self, arms: Array, policy: Array, bounds: Array, lam: float, reason: str = "") -> Plan:

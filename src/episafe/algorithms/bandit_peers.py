@@ -74,11 +74,11 @@ class OPLB(BanditAgent):
         if self.exhausted:
             return self.incumbent_plan(BEYOND, np.full(1, np.nan))
         # Λ^⊥ = I + P(Λ−I)P and Σ a^⊥(u − (aᵀe₀)c) = P(Σ au − c(Λ−I)e₀) follow from the regression on a
-        P, seen = eye - np.outer(e_0, e_0), self.model.gram - eye
+        P, seen = eye - np.outer(e_0, e_0), self.gram - eye
         gram = eye + P @ seen @ P
         rest_inv, log_det = np.linalg.inv(gram), np.linalg.slogdet(gram)[1]
-        mu = rest_inv @ (P @ (self.model.sums[1] - self._per_e_0 * seen @ e_0))
-        C_rest = self.radius.at(float(log_det), self.model.seen)
+        mu = rest_inv @ (P @ (self.sums[1] - self._per_e_0 * seen @ e_0))
+        C_rest = self.radius.at(float(log_det), self.seen)
         across = arms - np.outer(arms @ e_0, e_0)
         beta_rest = np.sqrt(np.maximum(np.einsum("ni,ij,nj->n", across, rest_inv, across), 0.0))
         g = arms @ e_0 * self._per_e_0 + across @ mu - C_rest * beta_rest
@@ -115,7 +115,7 @@ class SafeLUCB(BanditAgent):
         K, (xi,), (b,), B = self.num_rounds or 1, self.task.slacks, self.task.thresholds, self.task.norm_bound
         if self.exhausted:
             return self.incumbent_plan(BEYOND)
-        if self.model.seen < math.ceil(K ** (2 / 3)):  # no arm has a utility below −B, the incumbent's is b + ξ or more
+        if self.seen < math.ceil(K ** (2 / 3)):  # no arm has a utility below −B, the incumbent's is b + ξ or more
             kept = 0.0 if b <= -B else payer_share(-B, b + xi, b)
             arms, safe = self._seeds()
             policy, bound = kept * safe + (1 - kept) / len(arms), (1 - kept) * -B + kept * (b + xi)

@@ -5,7 +5,7 @@ import math
 import numpy as np
 
 from episafe.core.agent import register
-from episafe.core.policy import TablePolicy, uniform_table
+from episafe.core.policy import uniform_table
 from episafe.core.types import Array, Plan
 from episafe.linear.counts import CountingAgent, clipped_pass, needs_tables
 
@@ -52,4 +52,4 @@ class OPDOP(CountingAgent):
         P_hat, signals = self.counts.times / seen[..., None], self.counts.signals + scale / np.sqrt(seen)
         self._Q, _, V = clipped_pass(P_hat, signals, np.arange(H, 0, -1.0), lambda h, _: policy[h])
         self._V = V[1:, task.initial_state]
-        return Plan(TablePolicy(policy), "search", self._V, self.level, lam=float(lams.sum()))
+        return self.as_plan(policy, self._V, lams)

@@ -4,7 +4,6 @@ import math
 
 from episafe.core.agent import AGENTS, EVERY, Agent, AgentFacts, Replanning, register
 from episafe.core.checks import as_count
-from episafe.core.policy import TablePolicy
 from episafe.core.task import ProblemLike, task_of
 from episafe.core.types import Plan, Settings
 from episafe.kernels.tabular_optimum import passes
@@ -87,8 +86,7 @@ class DOPE(CountingAgent):
         bounds = found.values[1:]
         if not passes(bounds, task.thresholds):
             return self.incumbent_plan(INFEASIBLE, bounds)
-        policy = TablePolicy(markov_table(box, found.parts, task.initial_state))
-        return Plan(policy, "search", bounds, self.level, lam=float(found.multipliers.sum()))
+        return self.as_plan(markov_table(box, found.parts, task.initial_state), bounds, found.multipliers)
 
     def settings(self) -> Settings:
         """Return the general settings with C_r, C_u, the radius and the number of first episodes."""

@@ -11,13 +11,12 @@ import math
 import numpy as np
 
 from episafe.core.agent import register
-from episafe.core.policy import TablePolicy, uniform_table
+from episafe.core.policy import uniform_table
 from episafe.core.types import Array, Plan
-from episafe.kernels.simulation import policy_values
-from episafe.kernels.tabular import KernelBox
 from episafe.kernels.tabular_optimum import optimum
 from episafe.linear.counts import (
     CountingAgent,
+    KernelBox,
     Radius,
     best_pair,
     clipped_pass,
@@ -54,8 +53,7 @@ class OptCMDP(CountingAgent):
         """Return the solution of the problem."""
         task, box = self.task, box_of(self)
         found = extended_optimum(self.counts.signals, box, task.thresholds, task.initial_state)
-        policy = TablePolicy(markov_table(box, found.parts, task.initial_state))
-        return Plan(policy, "search", found.values[1:], self.level, lam=float(found.multipliers.sum()))
+        return self.as_plan(markov_table(box, found.parts, task.initial_state), found.values[1:], found.multipliers)
 
 
 @register(
@@ -79,10 +77,8 @@ class OptCMDPBonus(CountingAgent):
         """Return the solution of the problem."""
         task, P_hat = self.task, self.counts.kernel()
         signals = self.counts.signals + len(self.counts.times) * box_of(self).bonus
-        found = optimum(P_hat, signals[0], signals[1:], task.thresholds, task.initial_state)
-        utilities = [policy_values(P_hat, signals[0], one, found.table, task.initial_state)[1] for one in signals[1:]]
-        lam = float(found.multipliers.sum())
-        return Plan(TablePolicy(found.table), "search", np.array(utilities), self.level, lam=lam)
+        values, table, lams = optimum(P_hat, signals[0], signals[1:], task.thresholds, task.initial_state)
+        return self.as_plan(table, values[1:], lams)
 
 
 @register(
@@ -108,8 +104,7 @@ class OptDual(CountingAgent):
         values, (actions, _) = best(np.append(1.0, lams))
         step = 1 / (float(task.slacks.min()) * math.sqrt(self.confidence.num_episodes or 1))
         self.lams = np.maximum(0.0, lams + step * (task.thresholds - values[1:]))
-        policy = TablePolicy(np.eye(task.num_actions or 0)[actions])
-        return Plan(policy, "search", values[1:], self.level, lam=float(lams.sum()))
+        return self.as_plan(np.eye(task.num_actions or 0)[actions], values[1:], lams)
 
 
 @register(
@@ -145,4 +140,4 @@ class OptPrimalDual(CountingAgent):
         self._next = weights / weights.sum(axis=-1, keepdims=True)
         utilities = V[1:, task.initial_state]
         self.lams = np.maximum(0.0, lams + step * (task.thresholds - utilities))
-        return Plan(TablePolicy(policy), "search", utilities, self.level, lam=float(lams.sum()))
+        return self.as_plan(policy, utilities, lams)

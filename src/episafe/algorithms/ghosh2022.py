@@ -5,8 +5,7 @@ import warnings
 
 import numpy as np
 
-from episafe.algorithms import ghosh2024
-from episafe.algorithms.opse import as_policy
+from episafe.algorithms.opse import as_policy, evaluate
 from episafe.algorithms.softmax_agent import SoftmaxAgent
 from episafe.core.agent import EVERY, Replanning, register
 from episafe.core.task import ProblemLike, task_of
@@ -19,9 +18,9 @@ from episafe.linear.ridge import SoftmaxModel
 
 
 def decide(model: SoftmaxModel, constants: Constants, lam: Array) -> Decision:
-    """Return π_k = softmax(α(Q^r + λ_k Q^u)), α = 1/κ, and V^u(s₁); the values are those of `ghosh2024.evaluate`."""
+    """Return π_k = softmax(α(Q^r + λ_k Q^u)), α = 1/κ, and V^u(s₁); the values are those of Ghosh et al. 2024."""
     model.estimate_signals(constants.curve)
-    found = ghosh2024.evaluate(model, constants, GHOSH, lam)
+    found = evaluate(model, constants, GHOSH, lam)
     return Decision("search", lam, found.V[2:], as_policy(model, constants, GHOSH, found))
 
 

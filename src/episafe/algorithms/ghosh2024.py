@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from episafe.algorithms.opse import Evaluation, as_policy, log_softmax, ridge
+from episafe.algorithms.opse import as_policy, evaluate
 from episafe.algorithms.softmax_agent import SoftmaxAgent
 from episafe.core.agent import EVERY, Replanning, register
 from episafe.core.task import ProblemLike
@@ -13,32 +13,16 @@ from episafe.linear.planner import GHOSH, GHOSH_RELEASED, Decision, Rules, Varia
 from episafe.linear.ridge import SoftmaxModel
 
 
-def evaluate(model: SoftmaxModel, constants: Constants, rules: Rules, lam: Array) -> Evaluation:
-    """Evaluate π^λ = softmax((Q̄ʳ + λQ̄ᵘ)/κ), optimistic in reward and utility.
+def decide(model: SoftmaxModel, constants: Constants, rules: Rules = GHOSH) -> Decision:
+    """Return π⁰ if its optimistic utility reaches b, else π^λ of the upper end after T halvings of [0, C_λ].
 
-        Q̄ʳ = r + clip{C_r β + P̂V̄ʳ, 0, (H−h)(1 + κ ln A)}     V̄ʳ = π(Q̄ʳ − κ ln π)
+    `opse.evaluate` with these rules is optimistic about the utility too, and has no compensation:
+
+        Q̄ʳ = r + clip{C_r β + P̂V̄ʳ, 0, (H−h)(1 + κ ln A)}     V̄ʳ = π(Q̄ʳ − κ ln π)     π^λ = softmax((Q̄ʳ + λQ̄ᵘ)/κ)
         Q̄ᵘ = u + clip{C_u β + P̂V̄ᵘ, 0, H−h}                   V̄ᵘ = πQ̄ᵘ
 
     The paper counts h from 1. In the released code there is no entropy and every limit has one step more.
     """
-    H, kappa, tables, weights = model.horizon, constants.kappa, list[Array](), list[Array]()
-    V = np.zeros((2 + len(lam), 1))  # V̄ʳ, no compensation, V̄ᵘ of each limit
-    for h in reversed(range(H)):
-        left, (r, u), (beta, PV, w) = H - 1 - h + rules.extra_steps, model.told(h), ridge(model, h, V)
-        beta_r, _, *beta_u = model.shaped_bonuses(h, V, beta, PV, constants.curve, constants.spread)  # all β
-        entropy = kappa * rules.log_factor(beta_r)  # κ, and 0 in the released code
-        Q_r = r + np.clip(constants.C_r * beta_r + PV[0], 0.0, left * (1 + entropy * np.log(model.num_actions)))
-        Q_u = u + np.clip(constants.C_u * np.array(beta_u) + PV[2:], 0.0, left)
-        ln_pi = log_softmax((Q_r + np.tensordot(lam, Q_u, 1)) / kappa)
-        pi = np.exp(ln_pi)
-        V = np.concatenate([[pi * (Q_r - entropy * ln_pi), 0 * pi], pi * Q_u]).sum(axis=1)
-        tables.insert(0, pi)
-        weights.insert(0, w)
-    return Evaluation(V[:, 0], lam, tables, weights)
-
-
-def decide(model: SoftmaxModel, constants: Constants, rules: Rules = GHOSH) -> Decision:
-    """Return π⁰ if its optimistic utility reaches b, else π^λ of the upper end after T halvings of [0, C_λ]."""
     b, C_lam, T = model.task.thresholds, constants.lam_max, constants.num_halvings
     if len(b) > 1:  # an extension, which is compiled only
         return planner.decide(model, constants, rules)

@@ -10,7 +10,6 @@ import math
 import numpy as np
 
 from episafe.core.agent import register
-from episafe.core.policy import TablePolicy
 from episafe.core.types import Array, Plan
 from episafe.kernels.simulation import policy_values
 from episafe.kernels.tabular_optimum import optimum, passes
@@ -51,19 +50,14 @@ class OptPessLP(CountingAgent):
         bonus, scale = beta(self.counts, self.confidence), 1 + S * H
         signals[0] += (scale + 4 * H * scale / slack) * bonus
         signals[1:] -= scale * bonus
-
-        def utilities(table: Array) -> Array:
-            return np.array([policy_values(P_hat, signals[0], u, table, task.initial_state)[1] for u in signals[1:]])
-
-        known = utilities(task.incumbent.table())
+        table = task.incumbent.table()
+        known = np.array([policy_values(P_hat, one, one, table, task.initial_state)[1] for one in signals[1:]])
         if not (known > task.thresholds + slack / 2).all():
             return self.incumbent_plan(f"the utility of the incumbent is only known to be at least {known.min():.6g}")
-        found = optimum(P_hat, signals[0], signals[1:], task.thresholds, task.initial_state)
-        bounds = utilities(found.table)
-        if not passes(bounds, task.thresholds):
-            return self.incumbent_plan("no policy passes on the estimated kernel", bounds)
-        lam = float(found.multipliers.sum())
-        return Plan(TablePolicy(found.table), "search", bounds, self.level, lam=lam)
+        values, table, lams = optimum(P_hat, signals[0], signals[1:], task.thresholds, task.initial_state)
+        if not passes(values[1:], task.thresholds):
+            return self.incumbent_plan("no policy passes on the estimated kernel", values[1:])
+        return self.as_plan(table, values[1:], lams)
 
 
 @register(
@@ -97,4 +91,4 @@ class OptPessPrimalDual(CountingAgent):
         scale = self.confidence.bonus * 5 * H**2 * math.sqrt(S**3 * A)
         epsilon = scale * (log_term + 1) / math.sqrt(k * log_term)
         self.lams = np.maximum(0.0, self.lams + task.thresholds + epsilon - utilities)
-        return Plan(TablePolicy(policy), "search", utilities, self.level, lam=float(lams.sum()))
+        return self.as_plan(policy, utilities, lams)

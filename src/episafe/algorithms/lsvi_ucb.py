@@ -5,11 +5,11 @@ from dataclasses import replace
 
 import numpy as np
 
-from episafe.algorithms.opse import Evaluation, as_policy, log_softmax, ridge
+from episafe.algorithms.opse import as_policy, evaluate
 from episafe.algorithms.softmax_agent import SoftmaxAgent
 from episafe.core.agent import EVERY, Replanning, register
 from episafe.core.task import ProblemLike, task_of
-from episafe.core.types import Array, Plan
+from episafe.core.types import Plan
 from episafe.kernels.softmax_arrays import Search
 from episafe.linear.constants import Constants
 from episafe.linear.counts import Confidence
@@ -22,19 +22,8 @@ GREEDY = 1e-10  # κ: actions whose values differ by more than about 1e-9 are di
 def decide(model: SoftmaxModel, constants: Constants) -> Decision:
     """Return the policy that is greedy for Q_h = r + clip(P̂_hV_{h+1} + Cβ, 0, H−h); equal actions share it."""
     model.estimate_signals(constants.curve)
-    m, tables, weights = len(model.task.thresholds), list[Array](), list[Array]()
-    V, kappa, H = np.zeros((2 + m, 1)), constants.kappa, model.horizon
-    for h in reversed(range(H)):
-        (r, _), (beta, PV, w) = model.told(h), ridge(model, h, V)
-        Q = r + np.clip(constants.C_r * beta + PV[0], 0.0, (H - 1 - h) * (1 + kappa * np.log(model.num_actions)))
-        ln_pi = log_softmax(Q / kappa)
-        pi = np.exp(ln_pi)
-        V = np.zeros((2 + m, Q.shape[1]))
-        V[0] = (pi * (Q - kappa * ln_pi)).sum(axis=0)  # max_a Q
-        tables.insert(0, pi)
-        weights.insert(0, w)
-    none = np.full(m, np.nan)
-    found = Evaluation(none, np.zeros(m), tables, weights)
+    found = evaluate(model, constants, GHOSH, np.zeros(model.task.num_constraints))
+    none = np.full(len(found.lam), np.nan)
     return Decision("zero", found.lam, none, as_policy(model, constants, GHOSH, found))
 
 

@@ -54,19 +54,19 @@ def log_softmax(x: Array) -> Array:
 
 def evaluate(model: SoftmaxModel, constants: Constants, rules: Rules, lam: Array) -> Evaluation:
     """Evaluate π^λ: Def. "Clipped value functions" under the policy of Def. "Composite softmax policy"."""
-    H, A, (C_r, C_u), kappa = model.horizon, model.num_actions, (constants.C_r, constants.C_u), constants.kappa
-    C_dagger, B_dagger, tables, weights = constants.C_dagger, constants.B_dagger, list[Array](), list[Array]()
-    V = np.array([[rules.value_after(kappa, A)], *[[0.0]] * (1 + len(lam))])  # V̄ʳ, V̄†, V̲ᵘ of each limit; V_{H+1} = 0
+    H, scales, tables, weights = model.horizon, rules.scales(constants, model.num_actions), list[Array](), list[Array]()
+    C_r, minus_C_u, C_dagger, B_dagger, kappa, most = scales[:6]  # for peers of OPSE +C_u, C_† = B_† = 0
+    V = np.array([[scales.value_after], *[[0.0]] * (1 + len(lam))])  # V̄ʳ, V̄†, V̲ᵘ of each limit; V_{H+1} = 0
     for h in reversed(range(H)):
         left = H - 1 - h + rules.extra_steps  # H − h in the paper, and 0 extra steps
         (r, u), (beta, PV, w) = model.told(h), ridge(model, h, V)
         beta_r, beta_dagger, *beta_u = model.shaped_bonuses(h, V, beta, PV, constants.curve, constants.spread)  # all β
         # Q̄ʳ = r + clip{C_r β + P̂V̄ʳ, 0, H_κ − h_κ},  H_κ − h_κ = (H − h)(1 + κ ln A)
-        Q_r = r + np.clip(C_r * beta_r + PV[0], 0.0, left * (1 + kappa * np.log(A)))
+        Q_r = r + np.clip(C_r * beta_r + PV[0], 0.0, left * most)
         # Q̄† = B_†β + clip{C_† β + P̂V̄†, 0, B_†(H − h)}
         Q_dagger = B_dagger * beta_dagger + np.clip(C_dagger * beta_dagger + PV[1], 0.0, B_dagger * left)
         # Q̲ᵘ = u + clip{−C_u β + P̂V̲ᵘ, 0, H − h}
-        Q_u = u + np.clip(-C_u * np.array(beta_u) + PV[2:], 0.0, left)
+        Q_u = u + np.clip(minus_C_u * np.array(beta_u) + PV[2:], 0.0, left)
         # π = softmax((Q̄† + Q̄ʳ + λQ̲ᵘ)/κ)
         ln_pi = log_softmax((Q_dagger + Q_r + np.tensordot(lam, Q_u, 1)) / kappa)
         pi = np.exp(ln_pi)

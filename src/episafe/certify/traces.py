@@ -18,7 +18,7 @@ from episafe.core.policy import Policy, TablePolicy
 from episafe.core.task import Task
 from episafe.core.types import Array, Episode, IntArray
 from episafe.kernels.replay import add_moves, reach
-from episafe.kernels.tabular_optimum import Points, best_mixture, greedy_actions, markov_policy, occupancy
+from episafe.kernels.tabular_optimum import best_mixture, greedy_actions, markov_policy, occupancy
 from episafe.linear.planner import SoftmaxProposer
 
 MOST_GUARDED = 300  # traces up to which guarded proposals are offered where no floor is demanded
@@ -173,7 +173,7 @@ class TraceProposer(SoftmaxProposer):
         The totals are (n, 1 + m). The model assumes that steps are independent given the state. If replays show that it
         is too optimistic, the aim is raised. With several limits, an aim that no policy reaches has no proposal.
         """
-        task, one_hot, first = self.task, np.eye(self.task.num_actions or 0), max(self.num_traces - MOST_TRACES, 0)
+        one_hot, first = np.eye(self.task.num_actions or 0), max(self.num_traces - MOST_TRACES, 0)
         kernel, signals, start, as_policy = self.law()
         demanded = self.guards[0] is not None
         for guard in self.guards if demanded or self.num_traces <= MOST_GUARDED else self.guards[:1]:
@@ -186,7 +186,7 @@ class TraceProposer(SoftmaxProposer):
                     known[key] = V[start], actions
                 return known[key]
 
-            points = Points(best, 1 + task.num_constraints) if task.num_constraints > 1 else None
+            points: list[tuple[Array, IntArray]] = []
             for aim in aims:
                 wanted = aim
                 for _ in range(ROUNDS):

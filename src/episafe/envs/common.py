@@ -75,7 +75,7 @@ def baseline(
     """
     slacks = [as_scale("slack", one, positive=True) for one in np.atleast_1d(slack).tolist()]
     try:
-        return exact.optimum(P, reward, utilities, np.atleast_1d(threshold) + slacks, initial_state).table
+        return exact.optimum(P, reward, utilities, np.atleast_1d(threshold) + slacks, initial_state)[1]
     except Infeasible as error:
         raise Infeasible(
             f"no policy has slack {slack!r} above the threshold {threshold!r}: {error}, or the slack"

@@ -14,7 +14,7 @@ import numpy as np
 
 from episafe.core.types import Array
 from episafe.kernels.compilation import kernel
-from episafe.kernels.mixture import payer_share, solve
+from episafe.kernels.mixture import GUARD, passing_weights, payer_share, solve
 from episafe.kernels.tabular_optimum import passes
 
 CHORDS = 200  # the gap falls by a factor of about four per step, so that 25 are usual
@@ -32,7 +32,8 @@ def best_policy(f: Array, g: Array, thresholds: Array, safe: Array) -> tuple[Arr
     base = int(np.argmax(lower[:, 0])) if len(thresholds) == 1 else 0
     if not passes(lower[base], thresholds):
         return np.zeros(len(f)), math.nan
-    weights, multipliers = solve(scores, lower, thresholds, np.ones(len(scores), dtype=np.int64), base)
+    weights, multipliers = solve(scores, lower, thresholds, np.ones(len(scores), dtype=np.int64), base, GUARD)
+    weights = passing_weights(weights, lower, thresholds, base)
     return weights[1:] + weights[0] * safe, float(multipliers.sum())
 
 

@@ -17,50 +17,41 @@ from episafe.kernels.softmax_learning import is_full, learn, most_transitions
 from episafe.kernels.wealth import credit, mixture_bound, share_out
 
 
-class Deployed(NamedTuple):
-    """The plan in force, and the incumbent's table.
-
-    `table` (H, S, A) and its running sums; `values` (1+m,): V^r and V^u; `bounds` (1+m,): Σλ and the bounds; `marks`
-    (3,): source, plan id, and whether a new plan is due; `information` (R,): ln det Λ when it was made; `incumbent`
-    (H, S, A).
-    """
-
-    table: Array
-    running: Array
-    values: Array
-    bounds: Array
-    marks: IntArray
-    information: Array
-    incumbent: Array
-
-
 @kernel
 def play_softmax(law, deployed, learner, streams, facts, start, stop):  # type: ignore[no-untyped-def]
     """Play episodes `start` to `stop`, or until the model is full; return the first episode not played.
 
-    `learner`: the arguments of a decision (model, slots, work, scales, search), phi, and the growth of ln det Λ after
-    which to plan again. `facts`: values and bounds (K, 1+m), sources and plan ids (K,). `law.utility` is (m, H, S, A).
+    Args:
+        law: what the agent does not know; `law.utility` (m, H, S, A).
+        deployed: the plan in force. Its table (H, S, A) and running sums; its values (1+m,), V^r and V^u, and bounds
+            (1+m,), Σλ and the bounds; marks (3,): source, plan id, and whether a new plan is due; ln det Λ when it was
+            made (R,). Then the incumbent's table.
+        learner: the arguments of a decision (model, slots, work, scales, search), phi, and the growth of ln det Λ after
+            which to plan again.
+        streams: generators of actions and of transitions.
+        facts: values and bounds (K, 1+m), sources and plan ids (K,).
+        start, stop: the episodes.
     """
-    (run, phi, growth), (choices, transitions) = learner, streams
+    (run, phi, growth), (choices, transitions), (values, bounds, sources, plan_ids) = learner, streams, facts
     model, slots, work, _, _ = run
-    values, bounds, sources, plan_ids = facts
+    _, running, own_values, own_bounds, marks, information, _ = deployed
     H = work.V.shape[0] - 1
     states, places = np.empty(H + 1, dtype=np.int64), np.zeros(H + 1, dtype=np.int64)
     actions, ahead = np.empty(H, dtype=np.int64), most_transitions(slots, H)
     for k in range(start, stop):
-        if deployed.marks[2]:
+        if marks[2]:
             replan(law, deployed, run)
         if is_full(model, ahead):
             return k
         for g in range(values.shape[1]):
-            values[k, g], bounds[k, g] = deployed.values[g], deployed.bounds[g]
-        sources[k], plan_ids[k] = deployed.marks[0], deployed.marks[1]
+            values[k, g], bounds[k, g] = own_values[g], own_bounds[g]
+        sources[k], plan_ids[k] = marks[0], marks[1]
         states[0] = law.initial_state
-        simulate(deployed.running, law.running, choices, transitions, states, actions)
+        simulate(running, law.running, choices, transitions, states, actions)
         learn(model, slots, phi, states, actions, places, False)
         for p in range(model.log_det.shape[0]):
-            if model.log_det[p] - deployed.information[p] > growth:
-                deployed.marks[2] = 1
+            if model.log_det[p] - information[p] > growth:
+                marks[2] = 1
     return stop
 
 
@@ -68,26 +59,25 @@ def play_softmax(law, deployed, learner, streams, facts, start, stop):  # type: 
 def replan(law, deployed, run):  # type: ignore[no-untyped-def]
     """Decide, and put the new plan in force."""
     model, _, work, _, _ = run
-    source = decide_all(run, deployed.table)
-    H, S, A = deployed.table.shape
+    table, running, values, bounds, marks, information, incumbent = deployed
+    source, (H, S, A) = decide_all(run, table), table.shape
     for p in range(model.log_det.shape[0]):
-        deployed.information[p] = model.log_det[p]
+        information[p] = model.log_det[p]
     for h in range(H):
         for s in range(S):
             total = 0.0
             for a in range(A):
                 if source == SAFE:
-                    deployed.table[h, s, a] = deployed.incumbent[h, s, a]
-                total += deployed.table[h, s, a]
-                deployed.running[h, s, a] = total
-    deployed.bounds[0] = np.nan if source == SAFE else 0.0
+                    table[h, s, a] = incumbent[h, s, a]
+                total += table[h, s, a]
+                running[h, s, a] = total
+    bounds[0] = np.nan if source == SAFE else 0.0
     for c in range(work.lam.shape[0]):
-        deployed.bounds[0] += work.lam[c]
-        deployed.bounds[1 + c] = work.bound[c]
-        V_r, V_u = policy_values(law.P, law.reward, law.utility[c], deployed.table, law.initial_state)
-        deployed.values[0], deployed.values[1 + c] = V_r, V_u
-    deployed.marks[0], deployed.marks[2] = source, 0
-    deployed.marks[1] += 1
+        bounds[0] += work.lam[c]
+        bounds[1 + c] = work.bound[c]
+        values[0], values[1 + c] = policy_values(law.P, law.reward, law.utility[c], table, law.initial_state)
+    marks[0], marks[2] = source, 0
+    marks[1] += 1
 
 
 class OnTrial(NamedTuple):
@@ -118,7 +108,7 @@ class OnTrial(NamedTuple):
 
 
 @kernel
-def play(law, on_trial, wealth, ranking, learner, streams, columns, stretch):  # type: ignore[no-untyped-def]
+def play(law, on_trial, wealth, ranking, learner, streams, facts, draws, totals, stretch):  # type: ignore[no-untyped-def]
     """Play episodes `start` to `stop`, or until the model or the columns are full; return the first one not played.
 
     The second value is how many components the columns lack space for; 0 if they have it.
@@ -129,13 +119,15 @@ def play(law, on_trial, wealth, ranking, learner, streams, columns, stretch):  #
         wealth, ranking: what is proved of them, and how good they seem.
         learner: (model, slots, phi) of the proposer.
         streams: generators of actions, transitions and components.
-        columns: (facts, draws, totals); `draws.acting` receives the row that acted, plus n if it was deployed alone.
+        facts: values and bounds (K, 1+m), sources and plan ids (K,).
+        draws: components (K,), weights (K, ·), and the rows that acted (K,), plus n if one was deployed alone.
+        totals: reward and utilities of each episode, (K, 1+m).
         stretch: (start, stop, episodes that the certifier has seen, the id of the first plan).
     """
-    (model, slots, phi), (choices, transitions, mixing), (facts, draws, totals) = learner, streams, columns
+    (model, slots, phi), (choices, transitions, mixing), (components, weights, acting) = learner, streams, draws
     (start, stop, num_seen, first_id), (n, H, _, _) = stretch, on_trial.tables.shape
     states, places = np.empty(H + 1, dtype=np.int64), np.zeros(H + 1, dtype=np.int64)
-    actions, ahead, width = np.empty(H, dtype=np.int64), most_transitions(slots, H), draws.weights.shape[1]
+    actions, ahead, width = np.empty(H, dtype=np.int64), most_transitions(slots, H), weights.shape[1]
     for k in range(start, stop):
         if is_full(model, ahead):
             return k, 0
@@ -145,13 +137,12 @@ def play(law, on_trial, wealth, ranking, learner, streams, columns, stretch):  #
         part = 0
         if num_parts > 1:
             part = component(on_trial, num_parts, mixing.random())
-        note(on_trial, facts, k, num_parts)
-        facts.plan_ids[k] = first_id + k - start
+        note(on_trial, facts, k, num_parts, first_id + k - start)
         row = on_trial.rows[part]
         if width > 0:
-            draws.components[k], draws.acting[k] = part, row if num_parts > 1 else row + n
+            components[k], acting[k] = part, row if num_parts > 1 else row + n
             for i in range(width):
-                draws.weights[k, i] = on_trial.weights[on_trial.rows[i]] if i < num_parts else 0.0
+                weights[k, i] = on_trial.weights[on_trial.rows[i]] if i < num_parts else 0.0
         states[0] = law.initial_state
         simulate(on_trial.running[row], law.running, choices, transitions, states, actions)
         account(law, on_trial, wealth, ranking, states, actions, num_parts, totals, k)
@@ -202,21 +193,21 @@ def component(on_trial, num_parts, uniform):  # type: ignore[no-untyped-def]
 
 
 @lean_kernel
-def note(on_trial, facts, k, num_parts):  # type: ignore[no-untyped-def]
+def note(on_trial, facts, k, num_parts, plan_id):  # type: ignore[no-untyped-def]
     """Write what is known of episode k before it begins."""
-    rows, weights, values = on_trial.rows, on_trial.weights, on_trial.values
+    rows, weights, (values, bounds, sources, plan_ids) = on_trial.rows, on_trial.weights, facts
     first, alone = rows[0], num_parts == 1 and rows[0] == 0
     for g in range(values.shape[1]):
-        value = values[first, g]
+        value = on_trial.values[first, g]
         if num_parts > 1:
             value *= weights[first]
             for part in range(1, num_parts):
-                value += weights[rows[part]] * values[rows[part], g]
-        facts.values[k, g] = value
-    facts.sources[k] = SAFE if alone else SEARCH
-    facts.bounds[k, 0] = np.nan if alone else on_trial.lams[first]
+                value += weights[rows[part]] * on_trial.values[rows[part], g]
+        values[k, g] = value
+    sources[k], plan_ids[k] = SAFE if alone else SEARCH, plan_id
+    bounds[k, 0] = np.nan if alone else on_trial.lams[first]
     for c in range(on_trial.bounds.shape[0]):
-        facts.bounds[k, 1 + c] = np.nan if alone else on_trial.bounds[c]
+        bounds[k, 1 + c] = np.nan if alone else on_trial.bounds[c]
 
 
 @lean_kernel

@@ -116,39 +116,43 @@ def keeps_all(weights, lower, thresholds):  # type: ignore[no-untyped-def]
 @kernel
 def best_weights(scores, lower, thresholds, in_use, base):  # type: ignore[no-untyped-def]
     """Return the weights (n,) that solve the program and pass the check; the base alone where nothing else does."""
-    return solve(scores, lower, thresholds, in_use, base)[0]
+    weights = climb(program(scores, lower, thresholds, in_use, base, GUARD), scores.shape[0], base)
+    return passing_weights(weights, lower, thresholds, base)
 
 
 @kernel
-def solve(scores, lower, thresholds, in_use, base):  # type: ignore[no-untyped-def]
-    """Return these weights and the multipliers (m,): what a unit of each utility is worth in scores."""
-    (n, m), table = lower.shape, program(scores, lower, thresholds, in_use, base)
+def solve(scores, lower, thresholds, in_use, base, guard):  # type: ignore[no-untyped-def]
+    """Return the weights (n,) that solve the program, and the multipliers: what a unit of each utility is worth, (m,).
+
+    Rounding may let them miss a limit, if there is no guard.
+    """
+    (n, m), table = lower.shape, program(scores, lower, thresholds, in_use, base, guard)
     weights, multipliers = climb(table, n, base), np.zeros(m)
     for c in range(m):
         multipliers[c] = max(table[m + 1, n + c], 0.0)
-    return passing_weights(weights, lower, thresholds, base), multipliers
+    return weights, multipliers
 
 
 @kernel
 def choose_weights(scores, newest, lower, thresholds, in_use, base, reach):  # type: ignore[no-untyped-def]
     """Return the weights (n,) to deploy; a newest candidate that promises more has `reach` times the gain as bonus."""
     n, gain = scores.shape[0], scores[newest]
-    weights = climb(program(scores, lower, thresholds, in_use, base), n, base)
+    weights = climb(program(scores, lower, thresholds, in_use, base, GUARD), n, base)
     for i in range(n):
         gain -= weights[i] * scores[i]
     if newest != base and newest > 0 and in_use[newest] == 1 and gain > 0.0:
         raised = scores.copy()
         raised[newest] += gain * reach
-        weights = climb(program(raised, lower, thresholds, in_use, base), n, base)
+        weights = climb(program(raised, lower, thresholds, in_use, base, GUARD), n, base)
     return passing_weights(weights, lower, thresholds, base)
 
 
 @kernel
-def program(scores, lower, thresholds, in_use, base):  # type: ignore[no-untyped-def]
+def program(scores, lower, thresholds, in_use, base, guard):  # type: ignore[no-untyped-def]
     """Return the table of the simplex method (m + 2, n + m + 2), with the basis that stands for the base alone.
 
     With w_base = 1 − Σ x_i it is: max Σ x_i (score_i − score_base) s.t. Σ x_i ≤ 1 and, for all c,
-    Σ_i x_i (L_base,c − L_ic) ≤ L_base,c − b_c.
+    Σ_i x_i (L_base,c − L_ic) ≤ L_base,c − b_c − guard·max{1, |b_c|}.
     """
     n, m = lower.shape
     table = np.zeros((m + 2, n + m + 2))
@@ -163,8 +167,8 @@ def program(scores, lower, thresholds, in_use, base):  # type: ignore[no-untyped
         table[row, n + row] = 1.0
         table[row, n + m + 1] = 1.0
         if row < m:
-            guard = GUARD * max(1.0, abs(thresholds[row]))
-            table[row, n + m + 1] = max(lower[base, row] - thresholds[row] - guard, 0.0)
+            limit = thresholds[row] + guard * max(1.0, abs(thresholds[row]))
+            table[row, n + m + 1] = max(lower[base, row] - limit, 0.0)
     return table
 
 

@@ -6,38 +6,14 @@ next states is the same for all (s, a) of a step, so one sort per step is enough
 """
 
 import math
-from typing import NamedTuple
 
 import numpy as np
 
-from episafe.core.types import Array, IntArray
+from episafe.core.types import IntArray
 from episafe.kernels.compilation import kernel
 
 BISECTIONS = 60
 Greedy = tuple[IntArray, IntArray]  # a policy and, by the order of next states that it favours, a kernel; both (H, S)
-
-
-class KernelBox(NamedTuple):
-    """Confidence set of the kernel: `lower`, `upper`, both (H, S, A, S), and `bonus` β (H, S, A) = Σ_{s'} γ."""
-
-    lower: Array
-    upper: Array
-    bonus: Array
-
-
-def confidence_box(counts: Array, deviation: float, bias: float, cap: float) -> KernelBox:
-    """Return the box p̂ ± γ, cut to [0, 1], and Σ_{s'} γ from counts (H, S, A, S):
-
-        γ = min{cap, deviation·√(p̂(1−p̂)/(n∨1)) + bias/(n∨1)}
-
-    Where a pair was never visited, p̂ = 0 and the box is all of [0, 1] for every γ.
-    """
-    visits = counts.sum(axis=-1, keepdims=True)
-    n = np.maximum(visits, 1)
-    p_hat = counts / n
-    radius = np.minimum(cap, deviation * np.sqrt(p_hat * (1 - p_hat) / n) + bias / n)
-    upper = np.where(visits > 0, np.minimum(1.0, p_hat + radius), 1.0)
-    return KernelBox(np.maximum(0.0, p_hat - radius), upper, np.cumsum(radius, axis=-1)[..., -1])
 
 
 @kernel

@@ -1,9 +1,8 @@
 """Constrained optima of a model given as arrays, true or estimated: the best mixture of attainable points by duality.
 
 The values (r, u_1, …, u_m) that policies attain have a convex hull, and the policy that is best in a given direction
-is found by backward induction. With one limit a secant search on the multiplier is exact: each round either proves the
-segment between two vertices best or adds a vertex above it. With several, a small linear program mixes the points
-found so far; its multipliers are the next direction.
+is found by backward induction. A small linear program mixes the points found so far; its multipliers are the next
+direction. Each round either proves the mixture best or adds a vertex beyond it.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,21 +13,22 @@ from numpy.typing import NDArray
 
 from episafe.core.checks import TOLERANCE
 from episafe.core.types import Array, IntArray
-from episafe.kernels.mixture import ROUNDING, payer_share
+from episafe.kernels.mixture import ROUNDING, passing_weights, solve
 from episafe.kernels.simulation import policy_values
 from episafe.kernels.tabular import policy_bounds
+from episafe.kernels.wealth import mixture_bound
 
 Solution = TypeVar("Solution")
 Best = Callable[[Array], tuple[Array, Solution]]  # weights (1 + m,) -> values (1 + m,) of largest ⟨weights, values⟩
 Parts = list[tuple[float, Solution]]  # solutions, each with its share
+Optimum = tuple[Array, Array, Array]  # values (1 + m,), a table (H, S, A) that has them, and multipliers (m,)
 Steps = Any  # a kernel by its steps: an array (H, S, A, S), or H sparse matrices (S·A, S)
 
-IMPROVEMENT = 1e-13  # relative; values are sums of at most H numbers in [0, 1], rounded at about 1e-16 each
+IMPROVEMENT = 1e-12  # relative; values are sums of at most H numbers in [0, 1], rounded at about 1e-16 each
 MAX_ROUNDS = 2000  # never reached in practice (10 to 60 rounds): it only turns a stall into an error
 MULTIPLIERS = (0.0, 0.05, 0.2, 0.7, 2.5, 10.0, 40.0)  # directions that a search over a box begins with
 KEEP = np.zeros(0)  # weights that keep the policy
 NEGLIGIBLE = 1e-12  # weights and multipliers up to this are rounding of the solver
-SOLVER = {"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10}  # the least that HiGHS accepts
 
 
 class BestMixture(NamedTuple, Generic[Solution]):
@@ -49,29 +49,13 @@ class BestMixture(NamedTuple, Generic[Solution]):
     kept: Array
 
 
-class Optimum(NamedTuple):
-    """The constrained optimum: its `value`, a policy `table` (H, S, A) that attains it, and the multipliers (m,)."""
-
-    value: float
-    table: Array
-    multipliers: Array
-
-
 def passes(bounds: Array, thresholds: Array) -> bool:
     """Return whether every bound reaches its threshold; NaN never does."""
     return bool((bounds >= thresholds).all())
 
 
-def least_share(check: Callable[[float], bool]) -> float:
-    """Return the smallest share that passes, 0, or as little more as rounding asks for; 1 at most."""
-    share = 0.0
-    while share < 1.0 and not check(share):
-        share = 2.0 * share + ROUNDING
-    return min(share, 1.0)
-
-
 def best_mixture(
-    best: Best[Solution], thresholds: Array, points: "Points[Solution] | None" = None
+    best: Best[Solution], thresholds: Array, points: list[tuple[Array, Solution]] | None = None
 ) -> BestMixture[Solution]:
     """Return the mixture of attainable points that maximises r subject to u_i ≥ b_i for all i.
 
@@ -82,126 +66,68 @@ def best_mixture(
     Args:
         best: the attainable point of largest weighted value, reward first, and what attains it.
         thresholds: b (m,).
-        points: those found for other thresholds, to begin with; only with several limits.
+        points: those found for other thresholds, to begin with; new ones are added.
     """
-    return _by_secants(best, thresholds) if len(thresholds) == 1 else _by_cutting_planes(best, thresholds, points)
+    found, m = [] if points is None else points, len(thresholds)
+    directions = np.eye(1 + m)
+    found += [best(directions[0])] if not found else []
+    free, solution = found[0]
+    if passes(free[1:], thresholds + TOLERANCE):
+        alone = [(1.0, solution)]
+        return BestMixture(free, alone, np.zeros(m), alone, thresholds)
+    found += [best(direction) for direction in directions[1:]] if len(found) == 1 else []
 
-
-def _by_secants(best: Best[Solution], thresholds: Array) -> BestMixture[Solution]:
-    """Solve the problem with one limit."""
-    free, solution = best(np.array([1.0, 0.0]))
-    if free[1] >= thresholds[0]:
-        return BestMixture(free, [(1.0, solution)], np.zeros(1), [(1.0, solution)], thresholds)
-    safest, safest_solution = best(np.array([0.0, 1.0]))
-    alone = [(1.0, safest_solution)]
-    if safest[1] < thresholds[0]:
-        return BestMixture(safest, alone, np.full(1, np.inf), alone, thresholds)
-    (below, solution_below), (above, solution_above) = (free, solution), (safest, safest_solution)
-    for _ in range(MAX_ROUNDS):
-        lam = max(0.0, float(below[0] - above[0]) / float(above[1] - below[1]))
-        segment = float(below[0] + lam * below[1])
-        point, solution = best(np.array([1.0, lam]))
-        if point[0] + lam * point[1] - segment <= IMPROVEMENT * max(1.0, abs(segment)):
-            share = payer_share(float(below[1]), float(above[1]), float(thresholds[0]))
-            parts = [(1.0 - share, solution_below), (share, solution_above)]
-            return BestMixture((1.0 - share) * below + share * above, parts, np.array([lam]), alone, thresholds)
-        if point[1] >= thresholds[0]:
-            above, solution_above = point, solution
-        else:
-            below, solution_below = point, solution
-    raise RuntimeError(f"the dual search did not end in {MAX_ROUNDS} rounds; threshold {thresholds[0]!r}")
-
-
-def _by_cutting_planes(
-    best: Best[Solution], thresholds: Array, points: "Points[Solution] | None"
-) -> BestMixture[Solution]:
-    """Solve the problem with several limits."""
-    found = Points(best, 1 + len(thresholds)) if points is None else points
-    for _ in range(MAX_ROUNDS):
-        surplus, safe_weights, y = found.most_surplus(thresholds)
-        beyond = found.extend(np.append(0.0, y), surplus + float(y @ thresholds))
-        if beyond <= max(surplus, 0.0):  # half of the largest surplus there is, or the largest
-            break
-    safest, safest_values = found.parts(safe_weights), safe_weights @ found.values[: len(safe_weights)]
-    if surplus < -TOLERANCE:
-        return BestMixture(safest_values, safest, np.where(y > 0, np.inf, 0.0), safest, thresholds)
-    kept = thresholds - max(TOLERANCE - surplus, 0.0)
-    for _ in range(MAX_ROUNDS):
-        reward, weights, multipliers = found.most_reward(kept)
-        parts, values = found.parts(weights), weights @ found.values
-        if found.extend(np.append(1.0, multipliers), reward + float(multipliers @ kept)) == 0:
-            break
-    else:
-        raise RuntimeError(f"the cutting planes did not end in {MAX_ROUNDS} rounds; thresholds {thresholds.tolist()}")
-
-    def towards_safest(share: float) -> Array:
-        return (1 - share) * values + share * safest_values
-
-    share = least_share(lambda share: passes(towards_safest(share)[1:], kept))
-    if share > 0:
-        parts = [((1 - share) * w, one) for w, one in parts] + [(share * w, one) for w, one in safest]
-    return BestMixture(towards_safest(share), parts, multipliers, safest, kept)
-
-
-class Points(Generic[Solution]):
-    """The attainable points found so far, and the linear programs over their mixtures."""
-
-    def __init__(self, best: Best[Solution], size: int) -> None:
-        self._best = best
-        values, solutions = zip(*(best(direction) for direction in np.eye(size)), strict=True)
-        self.values: Array = np.array(values)
-        self.solutions: list[Solution] = list(solutions)
-
-    def extend(self, direction: Array, reached: float) -> float:
+    def extend(direction: Array, reached: float) -> float:
         """Return how far beyond `reached` a point lies in this direction, and add it if it is new."""
-        values, solution = self._best(direction)
-        beyond = float(direction @ values) - reached
-        known = bool((self.values == values).all(axis=1).any())
-        if known or beyond <= IMPROVEMENT * max(1.0, float(direction.max())):
+        point = best(direction)
+        beyond = float(direction @ point[0]) - reached
+        if beyond <= IMPROVEMENT * max(1.0, float(direction.max())) or (values == point[0]).all(axis=1).any():
             return 0.0
-        self.values = np.vstack([self.values, values])
-        self.solutions.append(solution)
+        found.append(point)
         return beyond
 
-    def most_surplus(self, thresholds: Array) -> tuple[float, Array, Array]:
-        """Solve max t  s.t.  Σ_j w_j u_ij − t ≥ b_i,  Σ_j w_j = 1: return t, w (n,) and the dual y (m,), Σ y = 1.
+    def parts(weights: Array) -> Parts[Solution]:
+        used = sorted(np.flatnonzero(weights).tolist(), key=lambda j: float((found[j][0][1:] - thresholds).min()))
+        return [(float(weights[j]), found[j][1]) for j in used]
 
-        No mixture has Σ_i y_i(u_i − b_i) > t. So where t < 0, limits with y_i > 0 conflict: one is missed by −t.
-        """
-        n, utilities = len(self.values), self.values[:, 1:].T
-        rows = np.hstack([utilities, -np.ones((len(utilities), 1))])
-        return _solved(np.append(np.zeros(n), 1.0), rows, thresholds, n)
+    for _ in range(MAX_ROUNDS):
+        values = np.array([one for one, _ in found])
+        surplus, weights, y = most_surplus(values[:, 1:] - thresholds)
+        if y.max() == 1.0 or extend(np.append(0.0, y), surplus + float(y @ thresholds)) <= max(surplus, 0.0):
+            break  # half of the largest surplus there is, or the largest; for one limit it was found at the beginning
+    safest, safest_values = parts(weights), weights @ values
+    if surplus < -TOLERANCE:
+        return BestMixture(safest_values, safest, np.where(y > NEGLIGIBLE, np.inf, 0.0), safest, thresholds)
+    kept = thresholds - max(TOLERANCE - surplus, 0.0)
+    for _ in range(MAX_ROUNDS):
+        values = np.array([safest_values, *(one for one, _ in found)])
+        scores, utilities = values[:, 0].copy(), values[:, 1:].copy()
+        mixed, multipliers = solve(scores, utilities, kept, np.ones(len(values), dtype=np.int64), 0, 0.0)
+        used = np.flatnonzero(mixed).tolist()
+        if m == 1 and len(used) == 2:  # the slope has fewer roundings, which decide between actions that tie
+            (r_0, u_0), (r_1, u_1) = values[used]
+            multipliers = np.maximum((r_0 - r_1) / (u_1 - u_0), np.zeros(1))
+        direction, reached = np.append(1.0, multipliers), mixed @ values
+        if extend(direction, float(direction @ reached)) == 0:
+            payer = max(used, key=lambda j: float((utilities[j] - kept).min()))
+            mixed = passing_weights(mixed, utilities, kept, payer if passes(utilities[payer], kept) else 0)
+            reached = np.array([mixture_bound(mixed, values, g) for g in range(1 + m)])
+            mixed[1 : 1 + len(weights)] += mixed[0] * weights
+            return BestMixture(reached, parts(mixed[1:]), multipliers, safest, kept)
+    raise RuntimeError(f"the cutting planes did not end in {MAX_ROUNDS} rounds; thresholds {thresholds.tolist()}")
 
-    def most_reward(self, thresholds: Array) -> tuple[float, Array, Array]:
-        """Solve max Σ_j w_j r_j  s.t.  Σ_j w_j u_ij ≥ b_i,  Σ_j w_j = 1: return reward, w (n,) and multipliers (m,)."""
-        return _solved(self.values[:, 0], self.values[:, 1:].T, thresholds, len(self.values))
 
-    def parts(self, weights: Array) -> Parts[Solution]:
-        """Return the solutions that have a weight."""
-        return [(float(weights[j]), self.solutions[j]) for j in np.flatnonzero(weights).tolist()]
+def most_surplus(gains: Array) -> tuple[float, Array, Array]:
+    """Return max_w min_c Σ_j w_j gain_jc of gains (n, m), its w (n,), and the dual y (m,), Σ y = 1.
 
-
-def _solved(objective: Array, rows: Array, thresholds: Array, num_points: int) -> tuple[float, Array, Array]:
-    """Solve max ⟨objective, x⟩  s.t.  rows·x ≥ thresholds by HiGHS; the first entries of x are weights."""
-    import scipy.optimize  # here, because it takes as long to import as all the rest
-
-    others = len(objective) - num_points
-    solved = scipy.optimize.linprog(
-        -objective,
-        A_ub=-rows,
-        b_ub=-thresholds,
-        A_eq=np.append(np.ones(num_points), np.zeros(others))[None],
-        b_eq=[1.0],
-        bounds=[(0, None)] * num_points + [(None, None)] * others,
-        method="highs-ds",  # the dual simplex: its solutions are vertices, with at most m + 1 weights
-        options=SOLVER,
-    )
-    if solved.status != 0:
-        raise RuntimeError(f"HiGHS ended without an optimum: {solved.message}")
-    weights, multipliers = (
-        np.where(x > NEGLIGIBLE, x, 0.0) for x in (solved.x[:num_points], -solved.ineqlin.marginals)
-    )
-    return float(-solved.fun), weights / weights.sum(), multipliers
+    No mixture has Σ_c y_c gain_c > t. So where t < 0, limits with y_c > 0 conflict: one is missed by −t. The program
+    mixes in as little as it can of one more policy, which alone has a positive gain.
+    """
+    (n, m), every = gains.shape, np.ones(1 + len(gains), dtype=np.int64)
+    lower = np.vstack([np.ones(m), gains - gains.max() - 1.0])
+    weights, duals = solve(np.append(-1.0, np.zeros(n)), lower, np.zeros(m), every, 0, 0.0)
+    weights = weights[1:] / weights[1:].sum()
+    return float((weights @ gains).min()), weights, duals / duals.sum()
 
 
 # policies on one kernel
@@ -248,7 +174,7 @@ def greedy_actions(
 
 
 def optimum(P: Array, reward: Array, utilities: Array, thresholds: Array, initial_state: int) -> Optimum:
-    """Return max V^r(s₁) s.t. V^{u_i}(s₁) ≥ b_i for all i, with a policy table that attains it in float64.
+    """Return max V^r(s₁) s.t. V^{u_i}(s₁) ≥ b_i for all i, its values, a policy table that has them, and λ.
 
     If no policy keeps the limits, it is the policy that misses them by least, and some multipliers are ∞.
 
@@ -264,26 +190,20 @@ def optimum(P: Array, reward: Array, utilities: Array, thresholds: Array, initia
         actions, V = greedy_actions(P, signals, weights)
         return V[initial_state], actions
 
-    found = best_mixture(best, thresholds)
-    safest = found.safest if len(thresholds) > 1 else [(1.0, best(np.array([0.0, 1.0]))[1])]
-    table = np.eye(reward.shape[2])
-    mass, w_safest = (
-        np.add.reduce([share * occupancy(P, table[actions], initial_state) for share, actions in parts])
-        for parts in (found.parts, safest)
-    )
-    elsewhere = table[found.parts[-1][1]]
+    found, table = best_mixture(best, thresholds), np.eye(reward.shape[2])
 
-    def towards_safest(share: float) -> Array:
-        return markov_policy((1 - share) * mass + share * w_safest, elsewhere)
+    def mass(parts: Parts[IntArray]) -> Array:
+        return np.add.reduce([share * occupancy(P, table[actions], initial_state) for share, actions in parts])
 
-    def check(share: float) -> bool:
-        policy = towards_safest(share)
-        V_u = [policy_values(P, reward, utility, policy, initial_state)[1] for utility in utilities]
-        return passes(np.array(V_u), found.kept)
-
-    policy = towards_safest(least_share(check))
-    value = float(policy_values(P, reward, utilities[0], policy, initial_state)[0])
-    return Optimum(value, policy, found.multipliers)
+    elsewhere, share, mixed = table[found.parts[-1][1]], 0.0, mass(found.parts)
+    while True:  # with as little of the safest as rounding asks for
+        policy = markov_policy(mixed, elsewhere)
+        both = [policy_values(P, reward, utility, policy, initial_state) for utility in utilities]
+        values = np.array([both[0][0], *(V_u for _, V_u in both)])
+        if share == 1.0 or np.isinf(found.multipliers).any() or passes(values[1:], found.kept):
+            return values, policy, found.multipliers
+        share = min(2.0 * share + ROUNDING, 1.0)
+        mixed = (1 - share) * mass(found.parts) + share * mass(found.safest)
 
 
 # policies over a box of kernels

@@ -6,27 +6,24 @@ Shapes: counts (H, S, A, S), signals (1 + m, H, S, A) with the reward first, pol
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
 from episafe.core.agent import EVERY, Agent, Replanning
 from episafe.core.checks import as_count, as_probability, as_scale, require
+from episafe.core.policy import TablePolicy
 from episafe.core.task import ProblemLike, Task, task_of
-from episafe.core.types import Array, Episode, Settings
-from episafe.kernels.mixture import solve
-from episafe.kernels.tabular import Greedy, KernelBox, confidence_box, extended_greedy, extended_occupancy
+from episafe.core.types import Array, Episode, Plan, Settings
+from episafe.kernels.tabular import Greedy, extended_greedy, extended_occupancy
 from episafe.kernels.tabular_optimum import (
     Best,
     BestMixture,
     Parts,
     best_mixture,
-    greedy_actions,
     markov_policy,
-    occupancy,
 )
 
-ROUNDS = 40  # of cutting planes, for a proposal
-PENALTY, ENOUGH = 1e3, 1e-9  # per unit of utility that is missed; of reward
 Choice = Callable[[int, Array], Array]  # (h, Q (1 + m, S, A)) -> π_h (S, A)
 
 
@@ -116,6 +113,14 @@ class Radius:
 PLAIN = Radius()
 
 
+class KernelBox(NamedTuple):
+    """Confidence set of the kernel: `lower`, `upper`, both (H, S, A, S), and `bonus` β (H, S, A) = Σ_{s'} γ."""
+
+    lower: Array
+    upper: Array
+    bonus: Array
+
+
 class TransitionCounts:
     """Counts n_h(s, a, s') of all episodes, with the signals that the task knows.
 
@@ -146,8 +151,15 @@ class TransitionCounts:
         return P_hat
 
     def box(self, radius: Radius) -> KernelBox:
-        """Return the box P̂ ± γ, and β = Σ_{s'} γ."""
-        return confidence_box(self.times, radius.deviation, radius.bias, radius.cap)
+        """Return the box P̂ ± γ, cut to [0, 1], and β = Σ_{s'} γ.
+
+        Where a pair was never visited, p̂ = 0 and the box is all of [0, 1] for every γ.
+        """
+        n = np.maximum(self.visits, 1)[..., None]
+        p_hat = self.times / n
+        gamma = np.minimum(radius.cap, radius.deviation * np.sqrt(p_hat * (1 - p_hat) / n) + radius.bias / n)
+        upper = np.where(self.visits[..., None] > 0, np.minimum(1.0, p_hat + gamma), 1.0)
+        return KernelBox(np.maximum(0.0, p_hat - gamma), upper, np.cumsum(gamma, axis=-1)[..., -1])
 
 
 class CountingAgent(Agent):
@@ -172,6 +184,10 @@ class CountingAgent(Agent):
         self.counts = TransitionCounts(self.task, self.facts.needs)
         self.confidence = Confidence(delta, bonus, num_episodes)
         self.lams: Array = np.zeros(self.task.num_constraints)
+
+    def as_plan(self, table: Array, bounds: Array, lams: Array) -> Plan:
+        """Return the plan of a policy (H, S, A), with what is known of its utilities and its multipliers, both (m,)."""
+        return Plan(TablePolicy(table), "search", bounds, self.level, lam=float(lams.sum()))
 
     def observe(self, episode: Episode) -> None:
         """Count the transitions of an episode."""
@@ -202,14 +218,8 @@ def best_pair(signals: Array, box: KernelBox, initial_state: int) -> Best[Greedy
     """Return the function: weights (1 + m,) -> values (1 + m,) of the best pair (π, P') for the weighted signals."""
 
     def best(weights: Array) -> tuple[Array, Greedy]:
-        if len(signals) == 2:
-            actions, order, V = extended_greedy(signals, weights, box.lower, box.upper)
-            return V[:, initial_state], (actions, order)
-        sought = np.tensordot(weights, signals, axes=1)[None]
-        actions, order, _ = extended_greedy(sought, np.ones(1), box.lower, box.upper)
-        reached = extended_occupancy(box.lower, box.upper, actions, order, initial_state)
-        steps, states = np.indices(actions.shape)
-        return (signals[:, steps, states, actions] * reached).sum(axis=(1, 2)), (actions, order)
+        actions, order, V = extended_greedy(signals, weights, box.lower, box.upper)
+        return V[:, initial_state], (actions, order)
 
     return best
 
@@ -222,30 +232,6 @@ def markov_table(box: KernelBox, parts: Parts[Greedy], initial_state: int) -> Ar
         reached = extended_occupancy(box.lower, box.upper, actions, order, initial_state)
         mass[steps, states, actions] += weight * reached
     return markov_policy(mass, elsewhere=1 / A)
-
-
-def hopeful_policy(P: Array, signals: Array, goal: Array, initial_state: int) -> tuple[Array, Array]:
-    """Return about max V^r(s₁) s.t. V_c(s₁) ≥ goal_c for all c, by cutting planes: a table (H, S, A), and λ (m,).
-
-    P may be an estimate whose rows sum to less than 1. A fictitious policy that reaches the goal at a reward of
-    −PENALTY pays for what is missed, so that there always is an answer.
-    """
-    columns, m, A = np.moveaxis(signals, 0, -1), len(goal), signals.shape[3]
-    found = [greedy_actions(P, columns, direction) for direction in np.eye(1 + m)]
-    for _ in range(ROUNDS):
-        points = np.array([np.append(-PENALTY, goal + 1), *(V[initial_state] for _, V in found)])
-        rewards, utilities = np.ascontiguousarray(points[:, 0]), np.ascontiguousarray(points[:, 1:])
-        weights, lam = solve(rewards, utilities, goal, np.ones(len(points), dtype=np.int64), 0)
-        actions, V = greedy_actions(P, columns, np.append(1.0, lam))
-        reached = V[initial_state, 0] + lam @ (V[initial_state, 1:] - goal)
-        if reached <= rewards @ weights + ENOUGH * max(1.0, lam.max()):
-            break  # no policy is beyond the mixture in this direction
-        found.append((actions, V))
-    parts = np.flatnonzero(weights[1:]).tolist() or [int(np.argmax(utilities[1:].sum(axis=1)))]
-    shares = weights[1:][parts] if weights[1:].any() else np.ones(1)
-    tables = [np.eye(A)[found[j][0]] for j in parts]
-    mass = np.add.reduce([w * occupancy(P, one, initial_state) for w, one in zip(shares, tables, strict=True)])
-    return markov_policy(mass, tables[-1]), lam
 
 
 def clipped_pass(P: Array, signals: Array, limits: Array, choose: Choice) -> tuple[Array, Array, Array]:

@@ -14,11 +14,10 @@ from episafe.core.checks import require
 from episafe.core.policy import Policy, TablePolicy
 from episafe.core.task import ProblemLike, Task, task_of
 from episafe.core.types import SAFE, SOURCES, Array, Document, Episode, Source, State, is_outside
-from episafe.kernels.simulation import policy_values
 from episafe.kernels.softmax_arrays import ENTROPY, NO_ENTROPY, RELEASED_ENTROPY, Dense, Scales, Search
 from episafe.kernels.softmax_decision import act, decide_all
+from episafe.kernels.tabular_optimum import optimum
 from episafe.linear.constants import Constants
-from episafe.linear.counts import hopeful_policy
 from episafe.linear.ridge import SoftmaxModel
 
 Variant = Literal["text", "released"]  # the rules of the paper, or of its released code
@@ -48,8 +47,9 @@ class Rules(NamedTuple):
         C_u, C_dagger, B_dagger = constants.C_u, 0.0, 0.0
         if self.pessimistic:
             C_u, C_dagger, B_dagger = -C_u, constants.C_dagger, constants.B_dagger
-        after = self.value_after(constants.kappa, num_actions)
-        most = 1.0 if self.entropy == NO_ENTROPY else 1.0 + constants.kappa * math.log(num_actions)
+        entropy = constants.kappa * math.log(num_actions)
+        most = 1.0 if self.entropy == NO_ENTROPY else 1.0 + entropy
+        after = entropy / num_actions if self.entropy == RELEASED_ENTROPY else 0.0  # a uniform policy's, by that code
         main = constants.C_r, C_u, C_dagger, B_dagger, constants.kappa, most, constants.curve, constants.spread
         return Scales(*main, extra_steps=self.extra_steps, entropy=self.entropy, value_after=after)
 
@@ -57,10 +57,6 @@ class Rules(NamedTuple):
         """Return what the search for λ reads."""
         limits = np.array(thresholds, dtype=np.float64), constants.lam_max, constants.num_halvings
         return Search(*limits, self.fallback, self.ends, -1.0, np.zeros(len(thresholds)))
-
-    def value_after(self, kappa: float, num_actions: int) -> float:
-        """Return V̄ʳ_{H+1}: 0, or the entropy of a uniform policy by the released code."""
-        return kappa * math.log(num_actions) / num_actions if self.entropy == RELEASED_ENTROPY else 0.0
 
     def log_factor(self, pi: Array) -> Array | float:
         """Return the factor on ln π in V̄ʳ: 1, or π in the released code, or 0 without entropy."""
@@ -272,10 +268,10 @@ class SoftmaxProposer(Proposer):
                 P[h][np.ix_(states, np.arange(A), after)] = model.next_value(h, np.eye(S)).transpose(2, 1, 0)
         bonus = beta * (1 - scales.spread + scales.curve * beta)
         reward = task.reward + np.minimum(scales.C_r * bonus, left)
-        signals = np.concatenate([reward[None], task.utilities + np.clip(scales.C_u * bonus, -left, left)])
-        table, lam = hopeful_policy(P, signals, goal.utilities, task.initial_state)
-        value = float(policy_values(P, signals[0], signals[1], table, task.initial_state)[0])
-        return Candidate("", TablePolicy(table), min(value, float(H)), "planner", float(lam.sum()))
+        utilities = task.utilities + np.clip(scales.C_u * bonus, -left, left)
+        values, table, lams = optimum(P, reward, utilities, goal.utilities, task.initial_state)
+        lam = float(lams.sum()) if np.isfinite(lams).all() else math.nan  # no policy reaches the goal
+        return Candidate("", TablePolicy(table), min(float(values[0]), float(H)), "planner", lam)
 
     def earned(self) -> float:
         """Return the most that any policy earns by what was seen alone, without bonus; its utility does not count.

@@ -44,7 +44,7 @@ def require_reachable(threshold: float, largest: float, name: str = "") -> None:
 def optimum(
     P: Array, reward: Array, utilities: Array, thresholds: Array, initial_state: int, names: Sequence[str] = ()
 ) -> Optimum:
-    """Return max V^r(s₁) s.t. V^{u_i}(s₁) ≥ b_i for all i, and a policy table (H, S, A) that attains it.
+    """Return max V^r(s₁) s.t. V^{u_i}(s₁) ≥ b_i for all i, and a policy table (H, S, A) that attains it, with λ.
 
     Utilities are (m, H, S, A), thresholds (m,). Raise Infeasible if no policy keeps all limits, and name those that
     conflict.
@@ -52,14 +52,15 @@ def optimum(
     names = names or [f"limit {c + 1}" for c in range(len(utilities))]
     for name, utility, threshold in zip(names, utilities, thresholds, strict=True):
         require_reachable(threshold, utility_greedy(P, utility)[1][initial_state], name)
-    found = tabular_optimum.optimum(distinct_steps(P), reward, utilities, thresholds, initial_state)
-    if len(thresholds) > 1 and np.isinf(found.multipliers).any():
-        conflict = [f"{name} >= {b:.12g}" for name, b, y in zip(names, thresholds, found.multipliers, strict=True) if y]
-        reached = [policy_values(P, reward, one, found.table, initial_state)[1] for one in utilities]
-        missed = float(np.max(thresholds - np.array(reached)))
+    values, table, multipliers = tabular_optimum.optimum(
+        distinct_steps(P), reward, utilities, thresholds, initial_state
+    )
+    if len(thresholds) > 1 and np.isinf(multipliers).any():
+        conflict = [f"{name} >= {b:.12g}" for name, b, y in zip(names, thresholds, multipliers, strict=True) if y]
+        missed = float(np.max(thresholds - values[1:]))
         fault = f"conflict: every policy misses one of them by {missed:.6g} or more; lower thresholds"
         raise Infeasible(f"{' and '.join(conflict)} {fault}")
-    return found
+    return values, table, multipliers
 
 
 def linear_measures(P: Array, phi: Array) -> tuple[Array, float]:

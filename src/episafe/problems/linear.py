@@ -201,11 +201,11 @@ class LinearCMDP:
 
     def optimal_value(self) -> float:
         """Return the exact constrained optimum at s₁."""
-        return self._optimum.value
+        return float(self._optimum[0][0])
 
     def optimal_policy(self) -> TablePolicy:
         """Return a Markov policy that attains the optimum."""
-        return TablePolicy(self._optimum.table, "optimum")
+        return TablePolicy(self._optimum[1], "optimum")
 
     @cached_property
     def _optimum(self) -> tabular_optimum.Optimum:

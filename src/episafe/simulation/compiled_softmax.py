@@ -1,7 +1,6 @@
 """The compiled loop of softmax agents on a listed problem: decisions, episodes and learning in one kernel."""
 
 from dataclasses import replace
-from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -9,85 +8,46 @@ from episafe.algorithms.ghosh2022 import Ghosh2022
 from episafe.algorithms.ghosh2024 import Ghosh2024
 from episafe.algorithms.lsvi_ucb import LSVIUCB
 from episafe.algorithms.opse import OPSE
-from episafe.core.checks import distinct_steps
 from episafe.core.policy import TablePolicy
-from episafe.core.types import SAFE, SOURCES, Array, Plan
-from episafe.kernels.loops import Deployed, play_softmax
-from episafe.kernels.simulation import Law, running_sums
+from episafe.core.types import SAFE, SOURCES
+from episafe.kernels.loops import play_softmax
+from episafe.kernels.simulation import running_sums
 from episafe.linear.planner import Decision
-from episafe.problems.linear import LinearCMDP
 from episafe.simulation.record import Columns
-from episafe.simulation.worlds import Streams
+from episafe.simulation.worlds import ListedWorld
 
-_laws: WeakKeyDictionary[LinearCMDP, Law] = WeakKeyDictionary()
 Learner = OPSE | Ghosh2024 | Ghosh2022 | LSVIUCB
 
 
-def play_episodes(
-    cmdp: LinearCMDP, agent: Learner, columns: Columns, streams: Streams, start: int, stop: int
-) -> bool | None:
+def play_episodes(world: ListedWorld, agent: Learner, columns: Columns, start: int, stop: int) -> bool | None:
     """Play episodes `start` to `stop`, fill their rows, and leave the agent as the plain loop would."""
     model, k = agent.model, start
     if model.signals is not None:
         return False  # signals are observed episode by episode
     if isinstance(agent, OPSE):
         agent.constants.require_scope(agent.task, model.num_episodes + stop - start)
-    law, (plan, then) = law_of(cmdp), agent.in_force
-    deployed = _deployed(cmdp, agent, plan, then)
+    streams, (plan, then) = world.streams, agent.in_force
+    table, information = plan.policy.table().copy(), then[: model.num_rows].copy()
+    values, bounds = world.problem.values(plan.policy).copy(), np.array([plan.lam, *plan.bounds])
+    marks, incumbent = np.array([SOURCES.index(plan.source), plan.id, 0]), agent.task.incumbent.table()
+    deployed = table, running_sums(table), values, bounds, marks, information, np.ascontiguousarray(incumbent)
     scales, search = agent.scales, agent.search
     while k < stop:
         # up to the next refactoring, which the plain loop makes after the same episode
         pause = min(stop, k + model.episodes_to_refactoring())
         run = model.arrays, model.slots, model.work, scales, search
         learner, two_streams = (run, model._phi, agent.replan.growth), (streams.choices, streams.transitions)
-        done = play_softmax(law, deployed, learner, two_streams, tuple(columns.facts), k, pause)
+        facts = columns.values, columns.bounds, columns.sources, columns.plan_ids
+        done = play_softmax(world.law, deployed, learner, two_streams, facts, k, pause)
         model.count(done - k)
         if done < pause:
             model.enlarge_transitions()
         k = done
     if isinstance(agent, LSVIUCB):
-        deployed.bounds[1:] = columns.facts.bounds[start:stop, 1:] = np.nan  # no utility is bounded
-    _take_over(agent, plan, deployed)
+        bounds[1:] = columns.bounds[start:stop, 1:] = np.nan  # no utility is bounded
+    if plan.id != marks[1]:
+        policy = None if marks[0] == SAFE else TablePolicy(table)
+        found = Decision(SOURCES[marks[0]], bounds[:1].copy(), bounds[1:].copy(), policy)
+        plan = replace(agent.as_plan(found), id=int(marks[1]))
+    agent.take_over(plan, information)
     return None
-
-
-def law_of(cmdp: LinearCMDP) -> Law:
-    """Return what the loop knows; steps that share memory have one row."""
-    if cmdp not in _laws:
-        P, first = frozen(distinct_steps(cmdp.P)), cmdp.task.initial_state
-        assert isinstance(first, int)
-        utilities = np.broadcast_arrays(*(distinct_steps(np.asarray(one)) for one in cmdp._utilities))
-        told = frozen(distinct_steps(cmdp._reward)), frozen(np.array(utilities))
-        _laws[cmdp] = Law(P, frozen(running_sums(P)), *told, first)
-    return _laws[cmdp]
-
-
-def frozen(array: Array) -> Array:
-    """Return a read-only view in C order."""
-    view = np.ascontiguousarray(array).view()
-    view.setflags(write=False)
-    return view
-
-
-def _deployed(cmdp: LinearCMDP, agent: Learner, plan: Plan, then: Array) -> Deployed:
-    """Return a plan in the form of the kernel."""
-    table = plan.policy.table().copy()
-    return Deployed(
-        table,
-        running_sums(table),
-        cmdp.values(plan.policy).copy(),
-        np.array([plan.lam, *plan.bounds]),
-        np.array([SOURCES.index(plan.source), plan.id, 0]),
-        then[: agent.model.num_rows].copy(),
-        frozen(agent.task.incumbent.table()),
-    )
-
-
-def _take_over(agent: Learner, plan: Plan, deployed: Deployed) -> None:
-    """Let the agent continue from the plan that the kernel left in force."""
-    bounds = deployed.bounds
-    if plan.id != deployed.marks[1]:
-        policy = None if deployed.marks[0] == SAFE else TablePolicy(deployed.table)
-        found = Decision(SOURCES[deployed.marks[0]], bounds[:1].copy(), bounds[1:].copy(), policy)
-        plan = replace(agent.as_plan(found), id=int(deployed.marks[1]))
-    agent.take_over(plan, deployed.information)

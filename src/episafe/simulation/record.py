@@ -256,42 +256,17 @@ def window(K: int) -> int:
     return max(min(100, K // 10), 1)
 
 
-class Facts(NamedTuple):
-    """Arrays that loops fill in every run; compiled loops take them as they are.
+class Columns:
+    """The columns of a run of K episodes, while it fills them.
 
     Attributes:
         values: V^r, then V^u of each limit, (K, 1 + m).
         bounds: λ, then the bound of each limit, (K, 1 + m).
         sources: positions in `core.types.SOURCES`, (K,) int8.
         plan_ids: (K,).
-    """
-
-    values: Array
-    bounds: Array
-    sources: NDArray[np.int8]
-    plan_ids: IntArray
-
-
-class Draws(NamedTuple):
-    """Which component acted in each episode; a plan that is no mixture has component 0 and weights (1, 0, …).
-
-    Attributes:
-        components: (K,).
-        weights: (K, n).
+        components: which component acted, (K,); 0 if the plan is no mixture.
+        weights: its weights, (K, n); (1, 0, …) if it is no mixture, and n = 0 until there is one.
         acting: the number of the acting policy's name, (K,) int32; BY_SOURCE where it follows from the source.
-    """
-
-    components: IntArray
-    weights: Array
-    acting: NDArray[np.int32]
-
-
-class Columns:
-    """The columns of a run of K episodes, while it fills them.
-
-    Attributes:
-        facts: the columns of every run.
-        draws: the columns of runs in which a mixture was deployed; None until `widen` makes them.
         totals: reward and utilities that each episode collected, (K, 1 + m); None if they were not requested.
         optima: the optimum of each round, (K,), if it changes; else None.
         names: numbers of the policies that acted, by name.
@@ -301,10 +276,10 @@ class Columns:
     def __init__(self, num_episodes: int, num_constraints: int = 1, totals: bool = False, changing: bool = False):
         K, width = num_episodes, 1 + num_constraints
         self.num_episodes = K
-        self.facts = Facts(
-            np.full((K, width), np.nan), np.empty((K, width)), np.empty(K, np.int8), np.empty(K, np.int64)
-        )
-        self.draws: Draws | None = None
+        self.values, self.bounds = np.full((K, width), np.nan), np.empty((K, width))
+        self.sources, self.plan_ids = np.empty(K, np.int8), np.empty(K, np.int64)
+        self.components, self.weights = np.zeros(K, dtype=np.int64), np.zeros((K, 0))
+        self.acting = np.full(K, BY_SOURCE, dtype=np.int32)
         self.totals = np.full((K, width), np.nan) if totals else None
         self.optima = np.full(K, np.nan) if changing else None
         self.names: dict[str, int] = {}
@@ -319,17 +294,16 @@ class Columns:
 
         `utility` is the exact utility of the acting component, where it is known.
         """
-        facts = self.facts
-        facts.values[k, 0], facts.values[k, 1:] = values
-        facts.bounds[k, 0], facts.bounds[k, 1:] = plan.lam, plan.bounds
-        facts.sources[k], facts.plan_ids[k] = SOURCES.index(plan.source), plan.id
+        self.values[k, 0], self.values[k, 1:] = values
+        self.bounds[k, 0], self.bounds[k, 1:] = plan.lam, plan.bounds
+        self.sources[k], self.plan_ids[k] = SOURCES.index(plan.source), plan.id
         if isinstance(plan.policy, Mixture):
             n = len(plan.policy.weights)
-            draws = self.widen(n)
-            draws.components[k], draws.weights[k, :n], draws.weights[k, n:] = component, plan.policy.weights, 0.0
-            draws.acting[k] = self.number(plan.policy.names[component], utility)
-        elif self.draws is not None:
-            self.draws.acting[k] = self.number(acting.name, values[1])
+            self.widen(n)
+            self.components[k], self.weights[k, :n], self.weights[k, n:] = component, plan.policy.weights, 0.0
+            self.acting[k] = self.number(plan.policy.names[component], utility)
+        elif self.weights.shape[1] > 0:
+            self.acting[k] = self.number(acting.name, values[1])
 
     def number(self, name: str, utility: float | Array | None = None) -> int:
         """Return the number of a name, BY_SOURCE for no name; `utility` is what its policy has exactly, (m,)."""
@@ -354,39 +328,32 @@ class Columns:
         weights = np.array([[deployed.get(name, 0.0) for name in names] for _, _, deployed in self._samples])
         return History(np.array([k for k, _, _ in self._samples]), names, bounds, weights)
 
-    def widen(self, n: int) -> Draws:
-        """Return the columns of mixtures, with space for n components."""
-        if self.draws is not None and n <= self.draws.weights.shape[1]:
-            return self.draws
-        K, weights = self.num_episodes, np.zeros((self.num_episodes, max(n, 2)))
-        if self.draws is None:
-            weights[:, 0] = 1.0
-            self.draws = Draws(np.zeros(K, dtype=np.int64), weights, np.full(K, BY_SOURCE, dtype=np.int32))
-        else:
-            weights[:, : self.draws.weights.shape[1]] = self.draws.weights
-            self.draws = self.draws._replace(weights=weights)
-        return self.draws
+    def widen(self, n: int) -> None:
+        """Make space for the weights of n components."""
+        known = self.weights if self.weights.shape[1] > 0 else np.ones((self.num_episodes, 1))
+        if n > self.weights.shape[1]:
+            self.weights = np.pad(known, ((0, 0), (0, max(n, 2) - known.shape[1])))
 
     def record(
         self, optimum: float, thresholds: Array, settings: Mapping[str, Any], names: Sequence[str] = ()
     ) -> Record:
         """Return what was filled as a record; `names` are those of the limits."""
-        facts, totals, optima, draws = self.facts, self.totals, self.optima, self.draws
+        totals, optima, mixed = self.totals, self.optima, self.weights.shape[1] > 0
         several, unknown = len(thresholds) > 1, np.full(len(thresholds), np.nan)
         if totals is not None and np.isnan(totals).any():
             totals = None  # a compiled loop does not note them
         return Record(
-            facts.values[:, 0].copy(), _utilities(facts.values), np.array(SOURCES)[facts.sources],
-            facts.bounds[:, 0].copy(), _utilities(facts.bounds), facts.plan_ids,
+            self.values[:, 0].copy(), _utilities(self.values), np.array(SOURCES)[self.sources],
+            self.bounds[:, 0].copy(), _utilities(self.bounds), self.plan_ids,
             optimum if optima is None else float(optima.mean()),
             thresholds if several else float(thresholds[0]),
             settings,
             reward_totals=None if totals is None else totals[:, 0].copy(),
             utility_totals=None if totals is None else _utilities(totals),
             optima=optima,
-            components=None if draws is None else draws.components,
-            weights=np.ones((1, 1)) if draws is None else draws.weights,
-            acting_numbers=None if draws is None else draws.acting,
+            components=self.components if mixed else None,
+            weights=self.weights if mixed else np.ones((1, 1)),
+            acting_numbers=self.acting if mixed else None,
             acting_names=tuple(self.names),
             acting_utilities=np.array([self.utilities.get(n, unknown) for n in self.names]) if self.utilities else None,
             constraint_names=tuple(names) if several else (),

@@ -19,23 +19,23 @@ from episafe.core.task import Problem
 from episafe.problems.linear import LinearCMDP
 from episafe.simulation.checks import Watch
 from episafe.simulation.record import NUM_SAMPLES, Columns, Record
-from episafe.simulation.worlds import Streams, World, make_streams, world_of
+from episafe.simulation.worlds import World, make_streams, world_of
 
 FIRST_BLOCK, LARGEST_BLOCK, LONG = 500, 4096, 1.0  # episodes per call of a compiled loop; seconds it should not exceed
 TELL_EVERY = 0.5  # seconds between calls of on_progress
 
-# (problem, agent, columns, streams, start, stop): plays episodes start..stop, fills their rows, and leaves the agent as
+# (world, agent, columns, start, stop): plays episodes start..stop, fills their rows, and leaves the agent as
 # the plain loop would; False if it does not know the agent's settings, in which case nothing was played
-CompiledLoop = Callable[[Any, Any, Columns, Streams, int, int], bool | None]
+CompiledLoop = Callable[[Any, Any, Columns, int, int], bool | None]
 
 
 @cache
 def compiled_loops() -> dict[tuple[type, type], CompiledLoop]:
     """Return the compiled loops by exact types of problem and agent: a subclass runs in the plain loop."""
     from episafe.certify.safe_agent import SafeAgent
-    from episafe.simulation import compiled_hindsight, compiled_softmax  # they import this module
+    from episafe.simulation import compiled_safe, compiled_softmax  # they import this module
 
-    found: dict[tuple[type, type], CompiledLoop] = {(LinearCMDP, SafeAgent): compiled_hindsight.play_episodes}
+    found: dict[tuple[type, type], CompiledLoop] = {(LinearCMDP, SafeAgent): compiled_safe.play_episodes}
     return found | {(LinearCMDP, agent): compiled_softmax.play_episodes for agent in get_args(compiled_softmax.Learner)}
 
 
@@ -91,7 +91,7 @@ def _play(world: World, agent: Agent, columns: Columns, tell: Callable[[int], No
     while done < K:
         mark = int(marks[np.searchsorted(marks, done, side="right")])
         began, stop = time.perf_counter(), min(done + (block if compiled else 1), mark)
-        if compiled is not None and compiled(world.problem, agent, columns, world.streams, done, stop) is False:
+        if compiled is not None and compiled(world, agent, columns, done, stop) is False:
             compiled = None
             continue
         if compiled is None:

@@ -7,7 +7,7 @@ import math
 import secrets
 import sys
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pkgutil import resolve_name
 from typing import Any, NamedTuple
 
@@ -19,17 +19,18 @@ from episafe.core.errors import Infeasible
 from episafe.core.policy import Mixture, Policy
 from episafe.core.task import Problem, Task
 from episafe.core.types import Array, Episode, IntArray, Plan, Settings
-from episafe.kernels.simulation import follow, follow_chance, running_sums
+from episafe.kernels.simulation import Law, follow, follow_chance, running_sums
 from episafe.problems.linear import LinearCMDP
 from episafe.problems.sampled import read_steps
 
 OTHERS = (  # module and class of the problem, and its world
     ("gym.adapter", "GymCMDP", "worlds:GymWorld"),
-    ("problems.sampled", "SampledCMDP", "worlds:SampledWorld"),
+    ("problems.sampled", "SampledCMDP", "worlds:World"),
     ("problems.bandit", "LinearBandit", "bandit_world:BanditWorld"),
 )
 
 
+Traced = tuple[IntArray, IntArray, IntArray, Array, Array]  # see `ListedWorld.play_all`
 FOREIGN = "the agent was built for another problem: build it from this problem's task"
 
 
@@ -54,24 +55,8 @@ def make_streams(seed: int) -> Streams:
     return Streams(seed, *(np.random.default_rng(each) for each in np.random.SeedSequence(seed).spawn(3)))
 
 
-class Traced(NamedTuple):
-    """E episodes of a problem with exogenous chance.
-
-    Attributes:
-        states, actions: (E, H+1), (E, H).
-        chances: numbers of the chance values, (E, H).
-        rewards, utilities: (E, H), (E, H, m).
-    """
-
-    states: IntArray
-    actions: IntArray
-    chances: IntArray
-    rewards: Array
-    utilities: Array
-
-
 class World:
-    """A world whose exact values are unknown; the subclasses say what differs.
+    """The world of a problem given by functions, whose exact values are unknown; the subclasses say what differs.
 
     Attributes:
         unknown: whether exact values are unknown, so that totals are kept.
@@ -101,8 +86,14 @@ class World:
         return math.nan
 
     def play(self, k: int, policy: Policy, component: int | None) -> Episode:
-        """Play episode k."""
-        raise NotImplementedError
+        """Play episode k: actions from one stream, transitions and chance from another."""
+        problem, streams, rows = self.problem, self.streams, []
+        state = begun = problem.reset()
+        for h in range(problem.task.horizon):
+            action = policy.act(h, state, streams.choices)
+            state, *signals = problem.step(h, state, action, streams.transitions)
+            rows.append((action, *signals, state))
+        return read_steps(problem.task, begun, rows, component)
 
     def totals(self, episode: Episode) -> Array:
         """Return the total reward and utilities of an episode, (1 + m,)."""
@@ -132,10 +123,21 @@ class ListedWorld(World):
 
     def __init__(self, problem: LinearCMDP, streams: Streams, traced: bool = False) -> None:
         super().__init__(problem, streams)
-        self.kernel, self.traced = running_sums(distinct_steps(problem.P)), traced
+        self.traced = traced
         self.sums = lru_cache(maxsize=64)(lambda policy: running_sums(policy.table()))
         self._states = np.empty(problem.P.shape[0] + 1, dtype=np.int64)
         self._actions, self._uniform = np.empty(problem.P.shape[0], dtype=np.int64), np.empty((2, problem.P.shape[0]))
+
+    @cached_property
+    def law(self) -> Law:
+        """Return what loops know, read-only and in C order; P has one row if all steps share memory."""
+        P, utilities = distinct_steps(self.problem.P), np.stack(self.problem._utilities)
+        arrays = P, running, reward, utilities = [
+            np.ascontiguousarray(array).view() for array in (P, running_sums(P), self.problem._reward, utilities)
+        ]
+        for array in arrays:
+            array.setflags(write=False)
+        return Law(P, running, reward, utilities, self.problem.task.initial_state)
 
     def check(self, agent: Agent, num_episodes: int) -> None:
         """Raise if the agent's task is of another problem, or states what the kernel shows to be false."""
@@ -168,7 +170,7 @@ class ListedWorld(World):
         states[0] = self.problem.task.initial_state
         self.streams.choices.random(out=uniform[0])
         self.streams.transitions.random(out=uniform[1])
-        follow(self.sums(policy), self.kernel, uniform, states, actions)
+        follow(self.sums(policy), self.law.running, uniform, states, actions)
         path = states.copy(), actions.copy()
         if self.problem.task.knows_reward:
             return Episode(*path, component=component)
@@ -185,7 +187,10 @@ class ListedWorld(World):
         return np.array([signal[at].cumsum()[-1] for signal in signals])  # in order, as compiled loops add
 
     def play_all(self, policies: Sequence[Policy], acting: IntArray) -> Traced:
-        """Play E episodes with their traces; policies[acting[e]] acts in episode e, acting (E,)."""
+        """Play E episodes with their traces; policies[acting[e]] acts in episode e, acting (E,).
+
+        Return states (E, H+1), actions (E, H), numbers of the chance values (E, H), rewards and utilities (E, H, ·).
+        """
         law, H, E = self.problem.chance_law, self.problem.task.horizon, len(acting)
         uniform = self.streams.choices.random((E, H)), self.streams.transitions.random((E, H))
         states, actions, chances = (np.empty((E, length), dtype=np.int64) for length in (H + 1, H, H))
@@ -194,7 +199,7 @@ class ListedWorld(World):
         follow_chance(sums, acting, law.running, law.move.next_states, uniform, (states, actions, chances))
         rows = np.minimum(np.arange(H), len(law.move.next_states) - 1)  # one row for all steps, or one per step
         at = rows, states[:, :-1], actions, chances
-        return Traced(states, actions, chances, law.move.rewards[at], law.move.utilities[at])
+        return states, actions, chances, law.move.rewards[at], law.move.utilities[at]
 
     def episode(self, made: Traced, e: int, component: int | None) -> Episode:
         """Return episode e of those that were played, with its trace."""
@@ -202,20 +207,6 @@ class ListedWorld(World):
         values = self.problem.chance_law.move.values
         trace = self.problem.task.initial_state, tuple(values[i] for i in chances.tolist())
         return Episode(states, actions, rewards, utilities, component, trace)
-
-
-class SampledWorld(World):
-    """A problem given by functions."""
-
-    def play(self, k: int, policy: Policy, component: int | None) -> Episode:
-        """Play episode k: actions from one stream, transitions and chance from another."""
-        problem, streams, rows = self.problem, self.streams, []
-        state = begun = problem.reset()
-        for h in range(problem.task.horizon):
-            action = policy.act(h, state, streams.choices)
-            state, *signals = problem.step(h, state, action, streams.transitions)
-            rows.append((action, *signals, state))
-        return read_steps(problem.task, begun, rows, component)
 
 
 class GymWorld(World):
