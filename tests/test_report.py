@@ -217,9 +217,3 @@ def test_the_evidence_of_a_session_is_drawn_from_its_steps():
     ]
     line = next(one for one in drawn.axes[0].lines if one.get_label() == "new")
     assert line.get_xydata().tolist() == [[0, 0.0], [40, 8.0], [60, 8.0]]
-
-
-def test_the_map_of_a_policy_has_the_names_of_states_and_actions():
-    problem = es.make("inventory", 0)
-    svg = figures.to_svg(figures.policy_figure(problem.optimal_policy(), problem))
-    assert "order up to 9" in svg and str(problem.task.state_names[0]) in svg

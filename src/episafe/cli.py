@@ -290,16 +290,16 @@ def check(
     """Play your problem with its incumbent, and report mistakes, remedies, a forecast and the recommended agent."""
     from episafe.lab.build import make_problem
     from episafe.lab.forecast import episodes_of, recommend
-    from episafe.simulation.checks import Finding, check_problem
+    from episafe.simulation.checks import check_problem
 
     problem = make_problem(name, seed, {})
     findings = check_problem(problem, episodes, seed)
-    if problem.task.horizon is not None and all(one.verdict != "error" for one in findings):
-        findings += [Finding("ok", one) for one in recommend(problem.task, episodes_of(problem, episodes, seed), seed)]
+    if problem.task.horizon is not None and all(verdict != "error" for verdict, _ in findings):
+        findings += [("ok", one) for one in recommend(problem.task, episodes_of(problem, episodes, seed), seed)]
     colours = {"ok": "green", "warning": "yellow", "error": "red"}
-    lines = [f"[{colours[one.verdict]}]{one.verdict:8}[/] {escape(one.text)}" for one in findings]
-    show([vars(one) for one in findings], as_json, lines)
-    if any(one.verdict == "error" for one in findings):
+    lines = [f"[{colours[verdict]}]{verdict:8}[/] {escape(text)}" for verdict, text in findings]
+    show([{"verdict": verdict, "text": text} for verdict, text in findings], as_json, lines)
+    if any(verdict == "error" for verdict, _ in findings):
         raise typer.Exit(UNSAFE)
 
 

@@ -23,7 +23,7 @@ from episafe.linear.planner import SoftmaxProposer
 @register(
     name="safe",
     label="SafeAgent",
-    summary="Certified mixtures: Hindsight where chance is exogenous and seen, else Observation",
+    summary="Certified mixtures: by replays if chance is exogenous and seen, else by totals",
     colour="#0072B2",
 )
 class SafeAgent(Agent):

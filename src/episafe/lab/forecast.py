@@ -163,6 +163,9 @@ def model_of(
     slack = np.minimum(task.slacks, (incumbent - kept) * (1 - 1e-9)).tolist()
     told |= {"threshold": kept.tolist() if m > 1 else float(kept[0]), "slack": slack if m > 1 else slack[0]}
     problem = LinearCMDP(**arrays, **told, names=[one.name for one in limits] if m > 1 else ())
+    if task.move is None and not (task.knows_reward and task.knows_utility):  # the agent will learn both
+        unknown = tuple(replace(one, utility=None) for one in problem.task.constraints)
+        problem.task = replace(problem.task, reward=None, constraints=unknown)
     if task.move is not None and not task.is_listed:  # floors need listed states, and the agent will have none
         problem.task = replace(problem.task, move=partial(_moved, arrays["move"]), support=None)
     start, optimum = problem.evaluate(problem.task.incumbent)[0], problem.optimal_value()

@@ -3,7 +3,7 @@
 import io
 import math
 import re
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from textwrap import fill
 from typing import Any, Literal
@@ -14,8 +14,6 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
-from episafe.core.policy import Policy
-from episafe.core.task import ProblemLike, task_of
 from episafe.core.types import INCUMBENT, Array, IntArray, Unit
 from episafe.data.prove import Proof
 from episafe.simulation.record import Record, window
@@ -325,36 +323,6 @@ def totals_figure(totals: Array, threshold: float, name: str, unit: Unit) -> Fig
         axes.set_ylabel("episodes")
         _finish(axes, with_unit(f"Total {name} of single episodes", unit), "total of an episode")
     return figure
-
-
-def policy_figure(policy: Policy, problem: ProblemLike) -> Figure:
-    """Return the likeliest action per step and state of a learned policy, marked where it differs from the incumbent.
-
-    Args:
-        policy: has a table; at most the 40 states that differ most are shown.
-        problem: a problem or its task, with the incumbent and the names of states and actions.
-    """
-    task = task_of(problem)
-    learned, incumbent = policy.table(), task.incumbent.table()
-    differs = 0.5 * np.abs(learned - incumbent).sum(axis=2)
-    states = np.sort(np.argsort(-differs.max(axis=0), kind="stable")[:40])
-    best, A = learned.argmax(axis=2)[:, states], learned.shape[2]
-    with drawing(1.4 + 0.22 * len(states), width=7.2) as (figure, (axes,)):
-        image = axes.imshow(best.T, aspect="auto", cmap="viridis", vmin=0, vmax=max(A - 1, 1), interpolation="nearest")
-        h, s = np.nonzero(differs[:, states] > 0.5)
-        axes.plot(h, s, "o", color="white", markersize=3)
-        axes.set_yticks(range(len(states)), [_name(task.state_names, one) for one in states], fontsize=7)
-        axes.set_xlabel("step")
-        axes.set_title("Most likely action; dots where it differs from the incumbent")
-        axes.grid(visible=False)
-        bar = figure.colorbar(image, ax=axes, ticks=range(A) if A <= 12 else None)
-        if A <= 12:
-            bar.ax.set_yticklabels([_name(task.action_names, a) for a in range(A)], fontsize=7)
-    return figure
-
-
-def _name(names: Sequence[Hashable], i: int) -> str:
-    return str(names[i]) if len(names) > i else str(i)
 
 
 def benchmark_figure(own: Sequence[Any], reference: Sequence[Any]) -> Figure:

@@ -6,7 +6,6 @@
 import math
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
@@ -26,13 +25,7 @@ SEVERAL = 3.0  # times a threshold of at most 1, which may then be meant per ste
 DELTA = 0.01  # of the interval for the incumbent's utility
 FEW = 0.05  # share of trials below which learning is slow; a rule of thumb
 
-
-@dataclass(frozen=True)
-class Finding:
-    """One thing that was checked: the verdict, and a text that says what was found and what to do."""
-
-    verdict: Literal["ok", "warning", "error"]
-    text: str
+Finding = tuple[Literal["ok", "warning", "error"], str]  # of a check: the verdict, and what was found and what to do
 
 
 def doubt(task: Task, totals: Array, first: int = 0) -> str:
@@ -101,15 +94,15 @@ def check_problem(problem: Problem, num_episodes: int = 200, seed: int = 0) -> l
     """Play the incumbent, and return what was found: Gymnasium's checker, episodes, utility, trials, moves, start."""
     task = problem.task
     if task.horizon is None:
-        return [Finding("ok", "the task has only totals: there are no episodes to play")]
+        return [("ok", "the task has only totals: there are no episodes to play")]
     findings = _gymnasium(problem)
     try:
         world = world_of(problem, make_streams(seed))
-        findings += [Finding("warning", text)] if (text := world.doubt()) else []
+        findings += [("warning", text)] if (text := world.doubt()) else []
         episodes = [task.read(world.play(k, task.incumbent, None)) for k in range(num_episodes)]
     except ValueError as error:  # the problem's own faults: InvalidProblem, InvalidEpisode
-        return [*findings, Finding("error", f"an episode failed: {error}")]
-    findings.append(Finding("ok", f"{num_episodes} episodes of the incumbent, {task.horizon} steps each"))
+        return [*findings, ("error", f"an episode failed: {error}")]
+    findings.append(("ok", f"{num_episodes} episodes of the incumbent, {task.horizon} steps each"))
     totals = np.array([episode.total_utility for episode in episodes])
     exact = None if world.unknown else np.atleast_1d(world.problem.evaluate(task.incumbent)[1])
     for c, column in enumerate(totals.T):
@@ -130,11 +123,9 @@ def _gymnasium(problem: object) -> list[Finding]:
         try:
             check_env(env.unwrapped, skip_render_check=True)
         except Exception as error:  # its faults are of many kinds
-            return [Finding("error", f"Gymnasium's checker: {type(error).__name__}: {error}")]
+            return [("error", f"Gymnasium's checker: {type(error).__name__}: {error}")]
     notes = [str(one.message).replace("\x1b[33mWARN: ", "").replace("\x1b[0m", "")[:200] for one in noted]
-    return [
-        Finding("warning", f"Gymnasium's checker: {notes[0]}") if notes else Finding("ok", "Gymnasium's checker passed")
-    ]
+    return [("warning", f"Gymnasium's checker: {notes[0]}") if notes else ("ok", "Gymnasium's checker passed")]
 
 
 def _incumbent(task: Task, c: int, totals: Array, exact: float | None) -> Finding:
@@ -142,33 +133,33 @@ def _incumbent(task: Task, c: int, totals: Array, exact: float | None) -> Findin
     one, H = task.constraints[c], float((task.horizon or 0) - int(task.random_start))
     if exact is not None:
         text = f"{one.name}: the incumbent has {exact:.4g} (exact); limit {one.threshold:.4g}"
-        return Finding("ok", text if one.slack is None else f"{text}, slack {one.slack:.4g}")
+        return ("ok", text if one.slack is None else f"{text}, slack {one.slack:.4g}")
     low = one.least_total + lower_bound(totals - one.least_total, DELTA / 2)
     high, b = H - lower_bound(H - totals, DELTA / 2), one.threshold
     found = f"{one.name}: the incumbent has {totals.mean():.4g}, between {low:.4g} and {high:.4g} (99 %); limit {b:.4g}"
     if high < b:
-        return Finding("error", f"{found}: it is not safe; give a safer incumbent or lower the limit")
+        return ("error", f"{found}: it is not safe; give a safer incumbent or lower the limit")
     if text := doubt(task, totals[:, None], c) or doubt_units(task, totals[:, None], c):
-        return Finding("warning", text)
+        return ("warning", text)
     if one.slack is None:
-        return Finding("ok", f"{found}; prove a slack with es.measure_slack")
+        return ("ok", f"{found}; prove a slack with es.measure_slack")
     if high < b + one.slack - TOLERANCE:
-        return Finding("error", f"{found}: the slack {one.slack:.4g} is too large; give at most {max(low - b, 0):.4g}")
+        return ("error", f"{found}: the slack {one.slack:.4g} is too large; give at most {max(low - b, 0):.4g}")
     if low < b + one.slack - TOLERANCE:
-        return Finding("warning", f"{found}: the slack {one.slack:.4g} is not certain; play more episodes")
-    return Finding("ok", f"{found}, slack {one.slack:.4g}")
+        return ("warning", f"{found}: the slack {one.slack:.4g} is not certain; play more episodes")
+    return ("ok", f"{found}, slack {one.slack:.4g}")
 
 
 def _trials(task: Task, c: int) -> Finding:
     """Return how often a candidate of which nothing is known may be tried: ξ/(b + ξ − x₀), x₀ the least total."""
     one = task.constraints[c]
     if one.slack is None or one.threshold <= one.least_total:
-        return Finding("ok", f"{one.name}: the share of trials depends on the slack, which is unknown")
+        return ("ok", f"{one.name}: the share of trials depends on the slack, which is unknown")
     share = one.slack / (one.threshold + one.slack - one.least_total)
     text = f"{one.name}: a new candidate acts in {share:.1%} of the first episodes"
     if share < FEW:
-        return Finding("warning", f"{text}: learning is slow; state least_total, or lower the limit")
-    return Finding("ok", text)
+        return ("warning", f"{text}: learning is slow; state least_total, or lower the limit")
+    return ("ok", text)
 
 
 def _ends(task: Task, episodes: list[Episode]) -> list[Finding]:
@@ -179,12 +170,8 @@ def _ends(task: Task, episodes: list[Episode]) -> list[Finding]:
     after = max(task.outside[ENDED][1])
     if share and after > 0:
         remedy = "if ending early is unsafe, add the cost of the remaining steps to the last step"
-        return [
-            Finding(
-                "warning", f"{share:.0%} of the episodes end early, and later steps have utility {after:g}: {remedy}"
-            )
-        ]
-    return [Finding("ok", f"{share:.0%} of the episodes end early")]
+        return [("warning", f"{share:.0%} of the episodes end early, and later steps have utility {after:g}: {remedy}")]
+    return [("ok", f"{share:.0%} of the episodes end early")]
 
 
 def _moves(task: Task, episodes: list[Episode]) -> list[Finding]:
@@ -198,10 +185,8 @@ def _moves(task: Task, episodes: list[Episode]) -> list[Finding]:
         except InvalidEpisode as error:
             fault = str(error)
         if fault:
-            return [
-                Finding("error", f"move disagrees with episode {number} {fault}: correct move= or the random inputs")
-            ]
-    return [Finding("ok", f"{len(episodes)} episodes agree with move")]
+            return [("error", f"move disagrees with episode {number} {fault}: correct move= or the random inputs")]
+    return [("ok", f"{len(episodes)} episodes agree with move")]
 
 
 def lower_bound(totals: Array, delta: float) -> float:

@@ -229,7 +229,7 @@ def check_environment(problem: Problem, num_episodes: int = 200, seed: int = 0) 
         num_episodes: how many episodes of the incumbent are played.
         seed: the seed of these episodes.
     """
-    errors = [one.text for one in check_problem(problem, num_episodes, seed) if one.verdict == "error"]
+    errors = [text for verdict, text in check_problem(problem, num_episodes, seed) if verdict == "error"]
     _require(not errors, errors[0] if errors else "")
     first, second = (run(problem, Fixed(problem, "uniform"), 20, seed) for _ in range(2))
     _require(
