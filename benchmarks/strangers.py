@@ -1,12 +1,12 @@
 """What an agent gains on systems that no constant was chosen on: every target, with "pass" or "MISS".
 
-    python benchmarks/strangers.py [examples strangers blackbox bets forecast, default all] [--quick] [--jobs N]
+    python benchmarks/strangers.py [examples strangers blackbox planner bets forecast] [--quick] [--jobs N]
 
 examples: Hindsight on our inventory, battery and cloud. strangers: Hindsight on four systems through Gymnasium. Agents
 see `move` and what chance brought, and no list of states; the optimum and the values of what is deployed come from the
 rules, listed. `reservoir` and `bikes` were used while the search was written, with seeds below 6000. blackbox: a family
-of rules, and two rules beside the planner (`families.py`). bets: `Observation` and `Rollout` (`logs.py`). forecast:
-`forecast.py`. Intervals are bootstrap intervals of 95 %. The full form takes about an hour of CPU.
+of rules, and two rules beside the planner (`families.py`). planner: the planner alone (`planner.py`). bets:
+`Observation` and `Rollout` (`logs.py`). forecast: `forecast.py`. Intervals are bootstrap intervals of 95 %. The full form takes about an hour of CPU.
 """
 
 import math
@@ -19,6 +19,7 @@ import forecast as forecasts
 import gymnasium
 import logs
 import numpy as np
+import planner as planners
 from hindsight_plan import CallCentre
 from logs import check
 
@@ -237,6 +238,19 @@ def blackbox(quick: bool, each: logs.Each) -> None:
         check(f"{name}, runs with a violation at most 5 %", f"{violated} of {len(runs)}", violated <= 0.05 * len(runs))
 
 
+def planner(quick: bool, each: logs.Each) -> None:
+    """Print the share of the way of the planner alone, on systems with few states."""
+    print("\nplanner: six black boxes with few states, share of the way from incumbent to optimum")
+    found = {}
+    for name in planners.SYSTEMS:
+        runs = each(planners.curve, [(name, FIRST_SEED + i) for i in range(4 if quick else 20)])
+        found[name] = np.array([shares for shares, _ in runs])
+        show(found[name], {}, name)
+        violated = sum(least < -1e-9 for _, least in runs)
+        check(f"{name}, runs with a violation at most 5 %", f"{violated} of {len(runs)}", violated <= 0.05 * len(runs))
+    show(np.concatenate(list(found.values())), {}, "all six")
+
+
 def bets(quick: bool, each: logs.Each) -> None:
     """Print what better bets gain."""
     logs.observation(quick, each)
@@ -257,4 +271,4 @@ def forecast(quick: bool, each: logs.Each) -> None:
 
 
 if __name__ == "__main__":
-    logs.run_parts(examples, strangers, blackbox, bets, forecast)
+    logs.run_parts(examples, strangers, blackbox, planner, bets, forecast)
