@@ -6,7 +6,8 @@ examples: Hindsight on our inventory, battery and cloud. strangers: Hindsight on
 see `move` and what chance brought, and no list of states; the optimum and the values of what is deployed come from the
 rules, listed. `reservoir` and `bikes` were used while the search was written, with seeds below 6000. blackbox: a family
 of rules, and two rules beside the planner (`families.py`). planner: the planner alone (`planner.py`). bets:
-`Observation` and `Rollout` (`logs.py`). forecast: `forecast.py`. Intervals are bootstrap intervals of 95 %. The full form takes about an hour of CPU.
+`Observation` and `Rollout` (`logs.py`). forecast: `forecast.py`. Intervals are bootstrap intervals of 95 %. The full
+form takes about an hour of CPU.
 """
 
 import math
