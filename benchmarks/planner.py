@@ -2,8 +2,8 @@
 
     python benchmarks/strangers.py planner
 
-Each seed draws another system of each kind. Seeds below 100 were used when the planner's first proposal and the turns
-of bold and sober proposals were chosen.
+Each seed draws another system of each kind. Seeds below 100 were used when the number of episodes before the first
+proposal was chosen.
 """
 
 from math import comb

@@ -520,7 +520,7 @@ def test_an_opaque_candidate_of_another_process_is_not_deployed_here(tmp_path):
     given = {"new": Bold()}
     first = es.open(tmp_path, es.SafeAgent(task, es.certify.Observation(), candidates=given))
     assert "new" in first.bounds()
-    other = es.open(tmp_path, es.SafeAgent(task, es.certify.Observation()))
+    other = es.open(tmp_path, es.SafeAgent(task))
     names = set()
     for session in (other, first):
         for _ in range(30):

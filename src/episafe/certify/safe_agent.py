@@ -23,7 +23,7 @@ from episafe.linear.planner import SoftmaxProposer
 @register(
     name="safe",
     label="SafeAgent",
-    summary="Certified mixtures: by replays if chance is exogenous and seen, else by totals",
+    summary="Certified mixtures: Hindsight where chance is exogenous and seen, else Observation",
     colour="#0072B2",
 )
 class SafeAgent(Agent):
@@ -34,8 +34,7 @@ class SafeAgent(Agent):
     Args:
         problem: a problem or its task.
         certifier: decides what may be deployed. None: `Hindsight(delta)` if the task has `move`; if not,
-            `Observation(delta)` if reward and utility are known functions and the planner makes all proposals;
-            `Staged(delta)` otherwise.
+            `Staged(delta)` if there are candidates or a family; `Observation(delta)` otherwise.
         delta: the probability with which some deployed mixture may be below a limit, if no certifier is given.
         candidates: policies by name; they are tried before any proposal.
         family: policies with parameters, `es.Family`; it replaces the planner as proposer.
@@ -72,8 +71,7 @@ class SafeAgent(Agent):
             self.task = replace(self.task, constraints=tuple(replace(one, floor=least) for one, least in limits))
         task = self.task
         if certifier is None:
-            is_known = task.knows_reward and task.knows_utility
-            without_traces = Observation(delta) if is_known and not (candidates or family) else Staged(delta)
+            without_traces = Staged(delta) if candidates or family else Observation(delta)
             certifier = without_traces if task.move is None else Hindsight(delta)
         self.certifier, self.level, self.uses_traces = certifier, certifier.level, certifier.uses_traces
         certifier.start(task)

@@ -117,11 +117,9 @@ class Staged(Observation):
         self.accounts.expect(deployment, [row for row in map(self.accounts.row, names) if row >= 0])
 
     def evidence(self, deployment: int, episode: Episode) -> Evidence:
-        """Return share 1 for the component that acted, 0 for the others; if it is not told, see `shares_of`."""
+        """Return share 1 for the component that acted, 0 for the others."""
         names, component = plan_of(self._plans, deployment).parts.names, episode.component
         component = 0 if component is None and len(names) == 1 else component
-        if component is None and self.task.num_actions is not None:
-            return super().evidence(deployment, episode)
         if component not in range(len(names)):
             raise InvalidEpisode(f"component is {component!r}: give the position in {names} of the policy that acted")
         totals = np.tile(np.asarray(episode.total_utility), (len(names), 1))
@@ -136,7 +134,7 @@ class Staged(Observation):
         self._plans.pop(deployment, None)
         self.accounts.credit(deployment, rows, found.shares, utilities)
         for k in np.flatnonzero(found.shares):
-            self._see(rows[k], found.shares[k], found.utilities[k], float(found.rewards[k]))
+            self._see(rows[k], found.utilities[k], float(found.rewards[k]))
         self.num_episodes += 1
         self._judge()
 
@@ -161,13 +159,13 @@ class Staged(Observation):
 
     # which candidate to try, and when to give it up
 
-    def _see(self, row: int, share: float, utilities: Array, reward: float) -> None:
+    def _see(self, row: int, utilities: Array, reward: float) -> None:
         """Add the totals of an episode of a row by Welford's update, which gives equal values a spread of exactly 0."""
         seen, values = self.seen[row], np.append(utilities, reward)
-        seen[:, 0] += share
+        seen[:, 0] += 1
         before = values - seen[:, 1]
-        seen[:, 1] += share * before / seen[:, 0]
-        seen[:, 2] += np.maximum(share * before * (values - seen[:, 1]), 0.0)
+        seen[:, 1] += before / seen[:, 0]
+        seen[:, 2] += before * (values - seen[:, 1])
 
     def _judge(self, again: bool = False) -> None:
         """Note the rows that are certified now, those that they overtake, and those that are given up.
