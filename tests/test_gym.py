@@ -498,6 +498,20 @@ def test_importing_the_library_does_not_import_gymnasium():
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
+def test_a_run_with_two_limits_of_unknown_utility_makes_a_record():
+    class Two(Walk):
+        def step(self, action):
+            *result, _ = super().step(action)
+            return *result, {"cost": {"noise": 0.1, "wear": 0.2}}
+
+    made = es.from_gymnasium(
+        Two(), horizon=3, incumbent=lambda h, s: [0.9, 0.1], cost_limit={"noise": 1.0, "wear": 1.5},
+        slack={"noise": 0.1, "wear": 0.1},
+    )  # fmt: skip
+    record = es.run(made, es.SafeAgent(made), num_episodes=100, seed=0)
+    assert record.utility_totals.shape == (100, 2) and np.isnan(record.utility_values).all()
+
+
 HOLES = (5, 7, 11, 12)
 
 

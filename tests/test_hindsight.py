@@ -280,6 +280,21 @@ def test_floors_cover_and_a_false_support_is_noticed():
     assert all(certifier.surprised and not certifier.refuted for _, certifier in noticed[:20])
 
 
+@pytest.mark.parametrize("budget", [False, True])
+def test_a_floor_computed_before_a_false_support_is_noticed_is_not_used_after_it(budget):
+    certifier = es.certify.Hindsight()
+    if budget:
+        certifier = es.certify.Both(certifier, es.certify.Budget(14, incumbent_least=1.8))
+    agent = es.SafeAgent(without_bad(short_of_two(0.1)), certifier)
+    plan = agent.plan()
+    agent.add_candidate("new", np.ones((2, 1, 1)))
+    agent.learn(es.Episode([0, 0, 0], [0, 0], [0.0, 0.0], [0.9, 0.0], 0, trace=(0, (0, 2))), plan.id)
+    agent.plan()
+    assert agent.bounds()["new"] < 1
+    if budget:
+        assert certifier.guard.least_of("new") == 0
+
+
 def test_a_candidate_whose_floor_reaches_the_limit_spends_no_delta():
     problem = short_of_two(0.1)
     task = without_bad(problem)

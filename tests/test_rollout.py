@@ -119,6 +119,11 @@ def test_a_report_counts_once_and_for_the_policy_that_acted():
     assert agent.bounds()["v2"] == before
 
 
+def test_a_policy_may_be_known_by_its_name_alone():
+    session = es.open(None, rollout(candidates={"v2": None}, incumbent=None))
+    assert {session.deploy().name for _ in range(100)} == {"v2", "incumbent"}
+
+
 def test_a_candidate_with_a_least_total_of_its_own_is_tried_more_often():
     plain, sure = rollout(), rollout(candidates={})
     sure.add_candidate("v2", "https://v2", least_total=0.4)

@@ -207,8 +207,11 @@ class Accounts:
         if self.invalid_reason:
             return
         least = self.wealth.least[rows]
-        if (utilities < least - self._rounding).any():
-            self.end(f"a total of {utilities.min():.6g} is below the least total {least.min():.6g}: state a true one")
+        wrong = utilities < least - self._rounding
+        if wrong.any():
+            self.end(
+                f"a total of {utilities[wrong][0]:.6g} is below the least total {least[wrong][0]:.6g}: give a true one"
+            )
             return
         utilities, at_once = np.maximum(utilities, least), []
         for k, i in enumerate(rows.tolist()):

@@ -170,7 +170,7 @@ class Budget(Certifier):
 
     def note_least(self, candidate: Candidate) -> None:
         """Note the least totals that a candidate states for itself."""
-        if candidate.least_totals is not None:
+        if candidate.least_totals is not None and not self.surprised:
             self.own_leasts[candidate.name] = np.maximum(self.least, candidate.least_totals)
 
     def goal(self) -> Goal | None:

@@ -232,6 +232,8 @@ class Hindsight(Certifier):
         is_proposal = candidate.name.startswith(PROPOSAL)
         guess = candidate.reward if is_proposal and math.isfinite(candidate.reward) else float(self.task.horizon or 1)
         self._plan = None
+        if self.surprised:  # its floor was computed before the support was known to be false
+            candidate = replace(candidate, least_totals=None)
         if not self.refuted:
             row = self.trials.add(candidate, guess)
             known = candidate.statistics

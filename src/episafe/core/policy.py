@@ -4,10 +4,12 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Final
 
 import numpy as np
 
 from episafe.core.checks import as_distributions, require
+from episafe.core.errors import InvalidProblem
 from episafe.core.types import Array, Document, IntArray, State, StateFunction, View, index_of, is_outside, key_of
 
 
@@ -176,10 +178,13 @@ class FunctionPolicy(Policy):
         return row
 
 
+UNKNOWN: Final = object()  # stands for what is given elsewhere
+
+
 class OpaquePolicy(Policy):
     """A policy that only its owner can run: `given` is a function, a network, the address of a service, a name.
 
-    None stands for a policy that this process does not know.
+    `UNKNOWN` stands for a policy that this process does not know.
     """
 
     def __init__(self, given: object, name: str = "") -> None:
@@ -187,6 +192,8 @@ class OpaquePolicy(Policy):
 
     def probabilities(self, h: int, state: State) -> Array:
         """Raise: only the totals of its episodes are known."""
+        if self.given is UNKNOWN:
+            raise InvalidProblem(f"this process does not know the policy {self.name!r}: give it to the agent")
         raise TypeError(f"the policy {self.name!r} is opaque: run d.policy.given and report es.Episode.of_totals(…)")
 
 

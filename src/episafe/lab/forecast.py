@@ -52,7 +52,7 @@ class Forecast:
     gains: dict[int, float] = field(default_factory=dict)
 
     def __str__(self) -> str:
-        shares = ", ".join(f"{share:.0%} after {k:,}" for k, share in self.gains.items())
+        shares = ", ".join(f"{round(share, 2) + 0.0:.0%} after {k:,}" for k, share in self.gains.items())
         return self.text + (f"; expected gain {shares}" if shares else "")
 
 
@@ -162,7 +162,12 @@ def model_of(
     kept = np.maximum(incumbent - surplus, 1e-6)
     slack = np.minimum(task.slacks, (incumbent - kept) * (1 - 1e-9)).tolist()
     told |= {"threshold": kept.tolist() if m > 1 else float(kept[0]), "slack": slack if m > 1 else slack[0]}
-    problem = LinearCMDP(**arrays, **told, names=[one.name for one in limits] if m > 1 else ())
+    told["names"] = [one.name for one in limits] if m > 1 else ()
+    try:
+        least = task.least_totals.tolist()
+        problem = LinearCMDP(**arrays, **told, least_total=least if m > 1 else least[0])
+    except InvalidProblem:  # the model joins steps of different episodes, so its least total may be lower
+        problem = LinearCMDP(**arrays, **told)
     if task.move is None and not (task.knows_reward and task.knows_utility):  # the agent will learn both
         unknown = tuple(replace(one, utility=None) for one in problem.task.constraints)
         problem.task = replace(problem.task, reward=None, constraints=unknown)
@@ -350,7 +355,7 @@ def recommend(task: Task, episodes: Sequence[Episode], seed: int = 0) -> list[st
     found_by = {name: forecast(task, episodes, make, seed, numbers.get(name, 3)) for name, (_, make) in WAYS.items()}
     lines = [f"{name}: {found}" for name, found in found_by.items()]
     best = min(found_by, key=lambda name: (math.isnan(found_by[name].half), found_by[name].half))
-    if math.isnan(found_by[best].half):
+    if not math.isfinite(found_by[best].half):
         best = "candidates"  # they need no states
     helps = "two rules of your own as candidates, one cautious and one bold"
     if best != "planner" and math.isfinite(found_by[best].half):

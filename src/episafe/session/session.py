@@ -26,7 +26,7 @@ from episafe.certify.safe_agent import changed_limits
 from episafe.core.agent import Agent, Candidate, Certifier
 from episafe.core.checks import as_reason, require
 from episafe.core.errors import InvalidEpisode
-from episafe.core.policy import Mixture, OpaquePolicy, Policy
+from episafe.core.policy import UNKNOWN, Mixture, OpaquePolicy, Policy
 from episafe.core.task import Task
 from episafe.core.types import INCUMBENT, Array, Document, Episode, PerLimit, Plan
 from episafe.session.deployment import Deployment
@@ -365,7 +365,7 @@ class Session:
         if plan is None:
             return self._fallback(problem or "no plan was made yet")
         policies = plan.policy.components if isinstance(plan.policy, Mixture) else (plan.policy,)
-        unknown = [one.name for one in policies if isinstance(one, OpaquePolicy) and one.given is None]
+        unknown = [one.name for one in policies if isinstance(one, OpaquePolicy) and one.given is UNKNOWN]
         if unknown:
             return self._fallback(f"this process does not know the policy {unknown[0]!r}: give it to the agent")
         return replace(plan, reason="; ".join(filter(None, (problem, plan.reason)))) if problem else plan

@@ -19,7 +19,7 @@ import numpy as np
 import episafe
 from episafe.core.agent import Agent, Candidate, Certifier
 from episafe.core.errors import DamagedLog, InvalidProblem
-from episafe.core.policy import Mixture, OpaquePolicy, Policy
+from episafe.core.policy import UNKNOWN, Mixture, OpaquePolicy, Policy
 from episafe.core.task import TableFeatures, Task
 from episafe.core.types import INCUMBENT, Array, Document, Episode, Plan
 from episafe.problems.moves import ListedMove
@@ -111,7 +111,7 @@ class SessionState:
             self.agent.claim("a session")
         self._unlearned: deque[Episode | None] = deque()  # None where the learner restarts
         self.learning = threading.RLock()  # held by the thread that uses the learner
-        self._mixture: tuple[list[tuple[str, float]], Mixture] = [], Mixture([OpaquePolicy(None)], [1.0])
+        self._mixture: tuple[list[tuple[str, float]], Mixture] = [], Mixture([OpaquePolicy(UNKNOWN)], [1.0])
 
     # the meaning of events
 
@@ -130,7 +130,7 @@ class SessionState:
     def _begin(self, body: Begin, time: str) -> None:
         self.begin, self.first_time = body, time
         if self.agent is None:
-            self.task = Task(body.horizon, None, body.limits, OpaquePolicy(None, INCUMBENT), units=body.units)
+            self.task = Task(body.horizon, None, body.limits, OpaquePolicy(UNKNOWN, INCUMBENT), units=body.units)
             self.certifier = certifier_of(body.agent, self.task)
         else:
             self.task, self.certifier = self.agent.task, self.agent.certifier
@@ -155,7 +155,7 @@ class SessionState:
         given = {} if self.agent is None else {one.name: one.policy for one in self.agent.candidates}
         own = self.offers.get(body.name) or given.get(body.name)
         if self.agent is None or body.document is None:
-            return own or OpaquePolicy(None, body.name)
+            return own or OpaquePolicy(UNKNOWN, body.name)
         if own is not None and is_described_by(own, body.document):
             return own
         if body.name in given:
@@ -273,7 +273,7 @@ class SessionState:
         weights = list(body.weights.items())  # in order: components are known by their position
         if self._mixture[0] != weights:
             names = tuple(body.weights)
-            found = [self.policies.get(name) or OpaquePolicy(None, name) for name in names]
+            found = [self.policies.get(name) or OpaquePolicy(UNKNOWN, name) for name in names]
             self._mixture = weights, Mixture(found, list(body.weights.values()), names)
         parts, lam = self._mixture[1], math.nan if body.lam is None else body.lam
         policy = parts if len(weights) > 1 else parts.components[0]

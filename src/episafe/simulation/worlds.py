@@ -79,7 +79,7 @@ class World:
 
     def values(self, plan: Plan) -> tuple[float, float | Array]:
         """Return the exact V^r and V^u of a plan; NaN where they are unknown."""
-        return math.nan, math.nan
+        return math.nan, np.full(self.problem.task.num_constraints, math.nan)
 
     def optimum(self, k: int = 0) -> float:
         """Return the exact optimum, that of episode k where it changes; NaN where it is unknown."""
