@@ -54,7 +54,9 @@ def test_the_page_says_what_the_log_says_while_another_session_writes(tmp_path):
     listed = {row[0]: row for row in rows(page, "Policies")}
     assert set(listed) == {one["name"].replace("<", "&lt;").replace(">", "&gt;") for one in status["policies"]}
     assert listed["incumbent"][3:5] == [str(status["policies"][0][key]) for key in ("deployments", "reports")]
-    assert "closed" not in page and "v<2>" not in page and "mean reward (EUR)" in page and "<svg" in page
+    assert "closed" not in page and "v<2>" not in page and "<svg" in page
+    for name, unit in (("mean reward", "EUR"), ("mean service level", "orders served")):
+        assert f'{name}<br><span class="soft">{unit}</span>' in page
     play(session, 4)
     assert cards(follower.page())["deployments"] == "37"
     assert sorted((tmp_path / "shop").iterdir()) == files  # a follower writes nothing

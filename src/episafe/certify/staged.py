@@ -73,8 +73,7 @@ class Staged(Observation):
     def goal(self) -> Goal | None:
         """Return the goal of the next proposal; None while a candidate is on trial. Users' candidates come first.
 
-        A proposal whose trial takes longer than all episodes before it does not keep others waiting. Bold and sober
-        proposals take turns.
+        A proposal whose trial takes longer than all episodes before it does not keep others waiting.
         """
         acting = self._acting()
         racing = [self.accounts.names[i] for i in self._racing(acting)]
@@ -88,8 +87,7 @@ class Staged(Observation):
         ahead = float(max(self.num_episodes, AHEAD))
         order = [acting, *(i for i in range(len(self.seen)) if i != acting)]
         seen = tuple((one, self.seen[i].copy()) for i in order if (one := self.trials.policies[i]) is not None)
-        boldness = SOBERNESS if self.accounts.num_candidates % 2 else 1.0
-        return Goal(b + margin, 0.0, boldness, seen, self.accounts.log_term(number), first_weight, ahead)
+        return Goal(b + margin, 0.0, SOBERNESS, seen, self.accounts.log_term(number), first_weight, ahead)
 
     def consult(self, proposer: Proposer) -> Candidate | None:
         """Return a proposal to try while no candidate is on trial."""
